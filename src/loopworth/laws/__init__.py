@@ -1,0 +1,1 @@
+"""Laws, robust fits, intervals and diagnostics, on arrays alone."""

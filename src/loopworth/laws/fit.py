@@ -1,0 +1,333 @@
+"""From a table of runs to a law's parameters, with intervals and everything that should be known before using them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loopworth.errors import BadInput
+from loopworth.laws import intervals
+from loopworth.laws.catalogue import get_law
+from loopworth.laws.design import architectures, cells, convention_problem, needed_columns
+from loopworth.laws.diagnostics import Diagnostics, Quality, diagnose, natural, problem_of, quality
+from loopworth.laws.engine import Optimum, Problem, solve
+from loopworth.laws.identify import Verdict, judge_design, judge_optimum
+from loopworth.laws.isoflop import Frontier, Parabola, frontiers, parabolas
+from loopworth.laws.law import Array, Law
+from loopworth.laws.suspicion import suspicions
+from loopworth.ledger import Runs, as_runs, check_runs
+
+OPTIONAL = (
+    "budget", "architecture", "recipe", "n_once", "n_rec", "r", "tokens", "n_injection", "n_head", "flops_per_token",
+    "seed", "group",
+)  # fmt: skip
+PROTOCOLS = ("default", "paper")
+
+# Beyond this many runs everything but the optimum and its residuals is computed on a sample of them.
+_SAMPLE = 100_000
+_FEW_CELLS = 8
+
+
+class ExtrapolationWarning(UserWarning):
+    """A prediction lies outside the runs that the law was fitted to."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted law. What the runs do not identify is None and `status` says why; nothing else is ever None for that.
+
+    `params` and `interval` are as people write them (A, not ln A). `objective` is the sum of Huber terms.
+    `starts_agreeing` of `starts` descents ended on it.
+    """
+
+    law: Law
+    status: str
+    params: Mapping[str, float | None]
+    interval: Mapping[str, tuple[float | None, float | None] | None]
+    interval_method: str
+    level: float
+    objective: float | None
+    starts: int
+    starts_agreeing: int
+    quality: Quality | None
+    n_runs: int
+    n_cells: int
+    convention: str
+    delta: float
+    protocol: str
+    fixed: Mapping[str, float]
+    diagnostics: Diagnostics | None
+    parabolas: tuple[Parabola, ...]
+    frontiers: tuple[Frontier, ...]
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+    theta: Array | None = field(repr=False, default=None)
+    reach: Mapping[str, tuple[float, float]] = field(repr=False, default_factory=dict)
+
+    @property
+    def phi(self) -> float | None:
+        """What one recurrence is worth; None where the law has none or the runs do not identify it."""
+        return self.params.get("phi")
+
+    def predict(self, columns: Mapping[str, object] | Runs) -> Array:
+        """Loss in nats per token; warns (ExtrapolationWarning) where a column leaves the range of the fitted runs."""
+        if self.theta is None:
+            raise BadInput(f"This fit has no parameters to predict with: {self.status}.")
+        x = {name: np.atleast_1d(np.asarray(columns[name], dtype=float)) for name in self.law.columns}
+        for name, (low, high) in self.reach.items():
+            beyond = max(float(x[name].max(initial=low)) / high if high else 1.0, low / max(float(x[name].min()), 1e-300)
+                         if low else 1.0)
+            if beyond > 1.05:
+                message = f"{name} leaves the fitted range [{low:.3g}, {high:.3g}] by a factor {beyond:.3g}"
+                warnings.warn(message, ExtrapolationWarning, stacklevel=2)
+        theta = [t[None, None] for t in self.theta]
+        return np.exp(self.law.log_loss(theta, x)[0])[0] * np.ones(len(next(iter(x.values()))))
+
+
+def fit(
+    runs: object,
+    law: str | Law = "joint",
+    *,
+    fix: Mapping[str, float] | None = None,
+    delta: float = 1e-3,
+    interval: str | None = None,
+    resamples: int | None = None,
+    level: float = 0.95,
+    protocol: str = "default",
+    convention: str = "once",
+    diagnostics: bool = True,
+    seed: int = 0,
+) -> Fit:
+    """Fit a law to runs: a path, a mapping of columns, a list of dicts, a data frame or a `Runs`.
+
+    Huber loss on log residuals (`delta`; `inf` for least squares), the global optimum in the law's box, a jackknife over
+    cells for the interval (`jackknife`, `bootstrap`, `profile`, `delta`, `none`). `fix` holds parameters at values.
+    `protocol="paper"` does as published: 500 uniform starts, and a bootstrap of 200 resamples unless told otherwise.
+    Malformed runs raise `BadInput`; runs that do not identify the law give a `Fit` whose `status` says so.
+    """
+    law = get_law(law)
+    fixed = dict(fix or {})
+    method = interval or ("bootstrap" if protocol == "paper" else "jackknife")
+    resamples = resamples or (intervals.PAPER_RESAMPLES if protocol == "paper" else 1000)
+    _check_options(law, fixed, delta, method, resamples, level, protocol)
+    table = as_runs(runs)
+    table = check_runs(table, needed_columns(law, table), OPTIONAL)
+    if reason := convention_problem(law, table, convention):
+        raise BadInput(f"Convention {convention!r} is {reason}.")
+    found = suspicions(table) + _remarks(law, table)
+    problem = problem_of(law, table, delta, convention, fixed)
+
+    member, cell_words = cells(table)
+    design = judge_design(problem, table)
+    if design.unknown == frozenset({"phi"}):
+        problem = problem.fixing(phi=0.0)
+    elif design.unknown:
+        return _unidentified(law, table, design, problem, method, level, convention, protocol, fixed, member, found)
+
+    best = solve(problem, protocol)
+    if best.agreeing < 3:
+        found.append(f"only {best.agreeing} of {best.starts} starts found this optimum: a rugged fit, read it with care")
+    some, some_runs, some_member = problem, table, member
+    if len(table) > _SAMPLE:
+        at = np.sort(np.random.default_rng(seed).choice(len(table), _SAMPLE, replace=False))
+        some, some_runs = problem.rows(at), table.select(at)
+        some_member = np.unique(member[at], return_inverse=True)[1].ravel()
+        found.append(f"interval and diagnostics come from {_SAMPLE:,} of the runs, drawn at random; the optimum from all")
+    bounds = _interval(some, best, some_member, method, level, resamples, seed)
+    verdict = design + judge_optimum(some, best, bounds)
+    found += _interval_remarks(bounds, len(np.unique(some_member)), cell_words, method)
+
+    without_cell = bounds.refits if bounds and bounds.method == "jackknife" else None
+    checks = None
+    if diagnostics and len(np.unique(some_member)) > 1:
+        if without_cell is None:
+            without_cell = intervals.leave_out(some, best.theta, some_member)[0]
+        checks = diagnose(some, best, some_runs, some_member, without_cell, convention, fixed)
+        found += _blind_remarks(checks)
+    found += _outliers(problem, best.theta, table)
+    drawn = parabolas(some_runs, law, best.theta, convention) if diagnostics else []
+    values = natural(law, best.theta)
+    return Fit(
+        law=law,
+        status=verdict.status,
+        params=MappingProxyType({n: None if n in verdict.unknown else fixed.get(n, values[n]) for n in law.names}),
+        interval=_natural_interval(problem, bounds, verdict),
+        interval_method=method,
+        level=level,
+        objective=best.objective,
+        starts=best.starts,
+        starts_agreeing=best.agreeing,
+        quality=quality(problem, best.theta, table),
+        n_runs=len(table),
+        n_cells=int(member.max()) + 1,
+        convention=convention,
+        delta=delta,
+        protocol=protocol,
+        fixed=MappingProxyType(fixed),
+        diagnostics=checks,
+        parabolas=tuple(drawn),
+        frontiers=tuple(frontiers(drawn)),
+        notes=table.notes,
+        warnings=tuple(found),
+        theta=best.theta,
+        reach=MappingProxyType({n: (float(c.min()), float(c.max())) for n, c in problem.x.items()}),
+    )
+
+
+def _check_options(
+    law: Law, fixed: Mapping[str, float], delta: float, method: str, resamples: int, level: float, protocol: str
+) -> None:
+    params = dict(zip(law.names, law.params, strict=True))
+    for name, value in fixed.items():
+        if name not in params:
+            raise BadInput(f"Law {law.name} has no parameter {name!r} to fix. It has: {', '.join(law.names)}.")
+        fitted = params[name].fitted(value)
+        if not params[name].low <= fitted <= params[name].high:
+            low, high = params[name].value(params[name].low), params[name].value(params[name].high)
+            raise BadInput(f"{name} = {value:g} lies outside its box, {low:.4g} to {high:.4g}.")
+    if len(fixed) == len(params):
+        raise BadInput("Every parameter is fixed: there is nothing to fit.")
+    if not delta > 0:
+        raise BadInput(f"delta is {delta:g}; it must be above 0 (inf is plain least squares).")
+    if method not in intervals.METHODS:
+        raise BadInput(f"There is no interval method {method!r}. There are: {', '.join(intervals.METHODS)}.")
+    if not 0 < level < 1:
+        raise BadInput(f"level is {level:g}; it must lie between 0 and 1, such as 0.95.")
+    if resamples < 2:
+        raise BadInput(f"resamples is {resamples}; it must be at least 2.")
+    if protocol not in PROTOCOLS:
+        raise BadInput(f"There is no protocol {protocol!r}. There are: {', '.join(PROTOCOLS)}.")
+
+
+def _unidentified(
+    law: Law,
+    runs: Runs,
+    verdict: Verdict,
+    problem: Problem,
+    method: str,
+    level: float,
+    convention: str,
+    protocol: str,
+    fixed: Mapping[str, float],
+    member: NDArray[np.int_],
+    found: list[str],
+) -> Fit:
+    return Fit(
+        law=law,
+        status=verdict.status,
+        params=MappingProxyType(dict.fromkeys(law.names)),
+        interval=MappingProxyType(dict.fromkeys(law.names)),
+        interval_method=method,
+        level=level,
+        objective=None,
+        starts=0,
+        starts_agreeing=0,
+        quality=None,
+        n_runs=len(runs),
+        n_cells=int(member.max()) + 1,
+        convention=convention,
+        delta=problem.delta,
+        protocol=protocol,
+        fixed=MappingProxyType(dict(fixed)),
+        diagnostics=None,
+        parabolas=tuple(parabolas(runs, convention=convention)),
+        frontiers=(),
+        notes=runs.notes,
+        warnings=tuple(found),
+    )
+
+
+def _interval(
+    problem: Problem, best: Optimum, member: NDArray[np.int_], method: str, level: float, resamples: int, seed: int
+) -> intervals.Intervals | None:
+    if method in ("jackknife", "bootstrap") and len(np.unique(member)) < 3:
+        return None
+    if method == "jackknife":
+        return intervals.jackknife(problem, best.theta, member, level)
+    if method == "bootstrap":
+        return intervals.bootstrap(problem, best.theta, member, level, resamples, seed)
+    if method == "profile":
+        return intervals.profile(problem, best.theta, best.objective, level)
+    return intervals.delta_method(problem, best.theta, level) if method == "delta" else None
+
+
+def _natural_interval(
+    problem: Problem, bounds: intervals.Intervals | None, verdict: Verdict
+) -> Mapping[str, tuple[float | None, float | None] | None]:
+    named: dict[str, tuple[float | None, float | None] | None] = dict.fromkeys(problem.law.names)
+    if bounds is not None:
+        for k, param in enumerate(problem.law.params):
+            if problem.free[k] and param.name not in verdict.unknown:
+                low, high = (
+                    param.value(float(side[k])) if np.isfinite(side[k]) else None for side in (bounds.low, bounds.high)
+                )
+                named[param.name] = (low, high)
+    return MappingProxyType(named)
+
+
+def _remarks(law: Law, runs: Runs) -> list[str]:
+    found = []
+    if "status" in runs:
+        marked = np.isin(np.char.lower(runs.label("status").astype(str)), ["diverged", "failed", "crashed"])
+        if marked.any():
+            found.append(
+                f"{int(marked.sum())} of {len(runs)} runs are marked diverged or failed and are in the fit: "
+                "--where \"status = 'done'\" leaves them out"
+            )
+    if law.name == "looped" and "n_once" in runs and (runs["n_once"] > 0).any():
+        found.append("n_once is not 0: law looped counts it as if it were in the loop")
+    kinds = np.unique(architectures(runs))
+    if law.name in ("chinchilla", "kaplan-n", "kaplan-d", "kaplan-c", "kaplan-nd") and len(kinds) > 1:
+        found.append(
+            f"{len(kinds)} architectures ({', '.join(map(str, kinds[:4]))}) in one fit of a law for one: "
+            "--where picks one"
+        )
+    return found
+
+
+def _interval_remarks(bounds: intervals.Intervals | None, count: int, words: str, method: str) -> list[str]:
+    if method == "none":
+        return []
+    if bounds is None:
+        return [f"no interval: {method} needs at least 3 cells, here are {count}"]
+    found = []
+    if method in ("jackknife", "bootstrap"):
+        if not words.startswith(("(", "groups")):
+            found.append(f"the interval leaves out {words}")
+        if count < _FEW_CELLS:
+            found.append(f"the interval rests on {count} cells only")
+    if bounds.unconverged:
+        total = 0 if bounds.refits is None else len(bounds.refits)
+        found.append(f"{bounds.unconverged} of the interval's {total} refits did not converge")
+    return found
+
+
+def _blind_remarks(checks: Diagnostics) -> list[str]:
+    if not checks.blind:
+        return []
+    last = checks.blind[-1]
+    if abs(last.mean_error) <= 3 * last.rmse_fitted:
+        return []
+    return [
+        f"fitted below {last.budget:.3g} FLOPs the law misses the runs above by {last.mean_error:+.3f} nats on average "
+        f"({last.rmse_fitted:.3f} is its RMSE below): do not extrapolate with it"
+    ]
+
+
+def _outliers(problem: Problem, theta: Array, runs: Runs) -> list[str]:
+    residual = problem.residuals(theta)
+    size = np.abs(residual)
+    far = np.flatnonzero(size > max(20 * float(np.median(size)), 0.1))
+    if not len(far):
+        return []
+    first = far[size[far].argmax()]
+    loss = float(np.exp(problem.log_loss[first]))
+    return [
+        f"{len(far)} of {len(runs)} runs lie far off the law (row {runs.rows[first]}: loss {loss:.3f}, predicted "
+        f"{loss * np.exp(residual[first]):.3f}): diverged? They are in the fit; --where leaves runs out"
+    ]

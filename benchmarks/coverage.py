@@ -16,7 +16,6 @@ for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(threads, "1")
 
 import numpy as np
-from machine import machine
 
 from loopworth.laws import intervals
 from loopworth.laws.catalogue import LAWS
@@ -24,6 +23,7 @@ from loopworth.laws.design import cells, law_columns
 from loopworth.laws.engine import Problem, solve
 from loopworth.laws.published import JOINT, paper_grid
 from loopworth.laws.simulate import simulate
+from machine import machine
 
 LEVEL = 0.95
 LAW = LAWS["joint"]

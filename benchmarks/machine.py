@@ -15,9 +15,11 @@ import loopworth
 def machine() -> str:
     """One line: processor, cores, Python, numpy, loopworth, date."""
     cpuinfo = Path("/proc/cpuinfo")
-    names = [x.split(":")[1].strip() for x in cpuinfo.read_text().splitlines() if "model name" in x] if (
-        cpuinfo.exists()
-    ) else []
+    names = (
+        [x.split(":")[1].strip() for x in cpuinfo.read_text().splitlines() if "model name" in x]
+        if (cpuinfo.exists())
+        else []
+    )
     return (
         f"{names[0] if names else platform.processor() or platform.machine()}, {os.cpu_count()} cores, "
         f"{platform.system()}, Python {platform.python_version()}, numpy {np.__version__}, "

@@ -47,7 +47,9 @@ def reading(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--loss-unit", default="nats", show_default=True, help="nats or bits, per token."),
         click.option("--token-unit", default="1", show_default=True, help="A number, or K, M, B, T."),
         click.option("--law", default="joint", show_default=True, help="A name from 'loopworth laws'."),
-        click.option("--delta", type=float, default=1e-3, show_default=True, help="Huber threshold; inf: least squares."),
+        click.option(
+            "--delta", type=float, default=1e-3, show_default=True, help="Huber threshold; inf: least squares."
+        ),
         click.option("--level", type=float, default=0.95, show_default=True, help="Level of the intervals."),
         click.option("--convention", default="once", show_default=True, help="once, loop, dropped or once+head."),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else."),
@@ -78,15 +80,31 @@ def main() -> None:
 @click.option("--fix", "fixed", multiple=True, metavar="NAME=VALUE", help="Hold a parameter, e.g. phi=0; repeatable.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the bootstrap's resamples.")
 @friendly
-def fit_command(runs, renamed, where, loss_unit, token_unit, law, delta, level, convention, as_json, interval, resamples,
-                protocol, fixed, seed) -> None:
+def fit_command(
+    runs,
+    renamed,
+    where,
+    loss_unit,
+    token_unit,
+    law,
+    delta,
+    level,
+    convention,
+    as_json,
+    interval,
+    resamples,
+    protocol,
+    fixed,
+    seed,
+) -> None:
     """Fit a law to RUNS: a CSV, Parquet or JSON-lines file, a ledger folder, or - for CSV on standard input.
 
-    Columns: n_once, n_rec, r, tokens, loss (nats per token); optional budget, architecture, recipe, n_injection, n_head,
-    flops_per_token, seed, group. Laws without a loop take n in place of the first three.
+    Columns: n_once, n_rec, r, tokens, loss (nats per token); optional budget, architecture, recipe, n_injection,
+    n_head, flops_per_token, seed, group. Laws without a loop take n in place of the first three.
     """
     table = _read(runs, renamed, where, loss_unit, token_unit)
-    from loopworth.cli.show import fit_as_json, show_fit
+    from loopworth.cli.objects import fit_as_json
+    from loopworth.cli.show import show_fit
     from loopworth.laws.fit import fit
 
     fitted = fit(
@@ -112,14 +130,16 @@ def fit_command(runs, renamed, where, loss_unit, token_unit, law, delta, level, 
 @click.option("--by", default="recipe", show_default=True, help="The column that tells the groups apart.")
 @click.option("--reference", help="The group that the others are held against.")
 @friendly
-def compare_command(runs, renamed, where, loss_unit, token_unit, law, delta, level, convention, as_json, by,
-                    reference) -> None:
+def compare_command(
+    runs, renamed, where, loss_unit, token_unit, law, delta, level, convention, as_json, by, reference
+) -> None:
     """Difference in phi, and in loss at matched budget, between groups of RUNS that share their r = 1 runs.
 
     r = 1 runs with a blank label belong to every group.
     """
     table = _read(runs, renamed, where, loss_unit, token_unit)
-    from loopworth.cli.show import comparison_as_json, show_comparison
+    from loopworth.cli.objects import comparison_as_json
+    from loopworth.cli.show import show_comparison
     from loopworth.laws.compare import compare
 
     found = compare(table, by, law=law, reference=reference, delta=delta, level=level, convention=convention)
@@ -133,7 +153,8 @@ def compare_command(runs, renamed, where, loss_unit, token_unit, law, delta, lev
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def laws_command(as_json: bool) -> None:
     """List the laws: formula, the columns each needs, its parameters with their box."""
-    from loopworth.cli.show import laws_as_json, show_laws
+    from loopworth.cli.objects import laws_as_json
+    from loopworth.cli.show import show_laws
 
     if as_json:
         click.echo(laws_as_json())

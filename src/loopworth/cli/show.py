@@ -1,13 +1,10 @@
-"""Fits and comparisons as a table for people and as one JSON object for programs; computes nothing but r^phi."""
+"""Fits and comparisons as tables and sentences for people; computes nothing but r^phi."""
 
 from __future__ import annotations
 
-import json
 import math
 import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Iterable
 
 from rich.console import Console
 from rich.table import Table
@@ -16,40 +13,6 @@ from loopworth.laws.catalogue import LAWS
 from loopworth.laws.compare import Comparison
 from loopworth.laws.diagnostics import Diagnostics, Refit
 from loopworth.laws.fit import Fit
-
-
-def fit_as_json(fit: Fit) -> str:
-    """The object that `loopworth fit --json` prints."""
-    return _dump(_fit_object(fit))
-
-
-def comparison_as_json(found: Comparison) -> str:
-    """The object that `loopworth compare --json` prints."""
-    return _dump({
-        "by": found.by,
-        "reference": found.reference,
-        "status": found.status,
-        "level": found.level,
-        "convention": found.convention,
-        "shared_runs": found.shared_runs,
-        "differences": [asdict(d) for d in found.differences],
-        "fits": {name: _fit_object(f) for name, f in found.fits.items()},
-        "notes": found.notes,
-        "warnings": found.warnings,
-    })
-
-
-def laws_as_json() -> str:
-    """The object that `loopworth laws --json` prints."""
-    return _dump({
-        law.name: {
-            "formula": law.formula,
-            "columns": [*law.columns, "loss"],
-            "about": law.about,
-            "params": {p.name: [p.value(p.low), p.value(p.high)] for p in law.params},
-        }
-        for law in LAWS.values()
-    })
 
 
 def show_laws() -> None:
@@ -63,39 +26,42 @@ def show_laws() -> None:
 def show_fit(fit: Fit) -> None:
     """The fit as the paper prints it, what stands beside it, and what it means in a sentence."""
     out = _console()
-    say = lambda text, style=None: out.print(text, style=style, highlight=False, soft_wrap=True, markup=False)  # noqa: E731
-    say(f"{fit.law.name}: {fit.law.formula}", "bold")
+    _say(out, f"{fit.law.name}: {fit.law.formula}", "bold")
     for note in fit.notes:
-        say(note)
-    say(
+        _say(out, note)
+    _say(
+        out,
         f"{fit.n_runs:,} runs in {fit.n_cells:,} cells, convention {fit.convention}, "
         f"{'least squares' if math.isinf(fit.delta) else f'Huber delta {fit.delta:g}'}, protocol {fit.protocol}: "
-        + (f"{fit.starts_agreeing} of {fit.starts} starts agree" if fit.starts else "not fitted")
+        + (f"{fit.starts_agreeing} of {fit.starts} starts agree" if fit.starts else "not fitted"),
     )
-    say("")
+    _say(out, "")
     out.print(_parameters(fit), highlight=False)
     if fit.diagnostics:
         if fit.diagnostics.architectures:
             out.print(_architectures(fit.diagnostics), highlight=False)
         for line in _beside(fit, fit.diagnostics):
-            say(line)
-    say("")
-    say(meaning(fit), "bold")
+            _say(out, line)
+    _say(out, "")
+    _say(out, meaning(fit), "bold")
     for message in fit.warnings:
-        say(f"warning: {message}", "yellow")
+        _say(out, f"warning: {message}", "yellow")
 
 
 def show_comparison(found: Comparison) -> None:
     """One row per group, one sentence per difference."""
     out = _console()
     for note in found.notes:
-        out.print(note, highlight=False, soft_wrap=True, markup=False)
+        _say(out, note)
     names = next(iter(found.fits.values())).law.names
-    table = Table("group", "runs", *names, "R2", title=f"By {found.by}, convention {found.convention}",
-                  title_justify="left")
+    table = Table(
+        "group", "runs", *names, "R2", title=f"By {found.by}, convention {found.convention}", title_justify="left"
+    )
     for name, fit in found.fits.items():
-        cells = [f"{_number(fit.params[n])} {_range(fit.interval[n])}" if n == "phi" else _number(fit.params[n])
-                 for n in names]
+        cells = [
+            f"{_number(fit.params[n])} {_range(fit.interval[n])}" if n == "phi" else _number(fit.params[n])
+            for n in names
+        ]
         table.add_row(name, str(fit.n_runs), *cells, _number(fit.quality.r2 if fit.quality else None, 5))
     out.print(table, highlight=False)
     for d in found.differences:
@@ -104,31 +70,35 @@ def show_comparison(found: Comparison) -> None:
         if d.phi is not None:
             lines.append(f"  delta phi  {d.phi:+.3f} {_range(d.phi_interval)} ({share}, jackknife over shared cells)")
         if d.loss is not None:
-            lines.append(f"  delta loss {d.loss:+.4f} {_range(d.loss_interval)} nats over {d.pairs} pairs of equal budget, "
-                         "r and size")
+            lines.append(
+                f"  delta loss {d.loss:+.4f} {_range(d.loss_interval)} nats over {d.pairs} pairs of equal budget, "
+                "r and size"
+            )
         for line in lines:
-            out.print(line, highlight=False, soft_wrap=True, markup=False)
+            _say(out, line)
     for message in found.warnings:
-        out.print(f"warning: {message}", style="yellow", highlight=False, soft_wrap=True, markup=False)
+        _say(out, f"warning: {message}", "yellow")
 
 
 def meaning(fit: Fit) -> str:
     """The fit in a sentence."""
     if "phi" not in fit.law.names or "phi" in fit.fixed:
-        known = [f"{n} = {_number(v)} {_range(fit.interval[n])}".rstrip() for n, v in fit.params.items() if v is not None]
+        known = [
+            f"{n} = {_number(v)} {_range(fit.interval[n])}".rstrip() for n, v in fit.params.items() if v is not None
+        ]
         status = "" if fit.status == "ok" else f" Status: {fit.status}."
         return f"{', '.join(known) or 'Nothing is determined'} ({_method(fit)}).{status}"
     if fit.phi is None:
         return f"What one recurrence is worth cannot be said from these runs: {fit.status}."
     bounds = fit.interval["phi"]
-    r = max(4.0, 2.0)
+    r = 4.0  # any number of passes would do; four is the usual one
     worth = f"{r**fit.phi:.2f}"
-    if bounds and None not in bounds:
+    if bounds and bounds[0] is not None and bounds[1] is not None:
         worth += f" [{r ** bounds[0]:.2f}, {r ** bounds[1]:.2f}]"
     status = "" if fit.status == "ok" else f" Status: {fit.status}."
     return (
-        f"phi = {fit.phi:.3f} {_range(bounds)} ({_method(fit)}, convention {fit.convention}): running a block {r:g} times "
-        f"is worth {r:g}^phi = {worth} fresh blocks.{status}"
+        f"phi = {fit.phi:.3f} {_range(bounds)} ({_method(fit)}, convention {fit.convention}): running a block {r:g} "
+        f"times is worth {r:g}^phi = {worth} fresh blocks.{status}"
     )
 
 
@@ -184,22 +154,22 @@ def _beside(fit: Fit, checks: Diagnostics) -> list[str]:
     if isinstance(checks.halves, str):
         lines.append(f"halves           {checks.halves}")
     key = "phi" if "phi" in fit.law.names else fit.law.names[0]
-    for out in checks.left_out:
-        lines.append(
-            f"left out         one of {out.count} {out.what}: {key} {_number(out.low[key])} to {_number(out.high[key])} "
-            f"({out.farthest[key]} moves it most)"
-        )
+    lines += [
+        f"left out         one of {out.count} {out.what}: {key} {_number(out.low[key])} to {_number(out.high[key])} "
+        f"({out.farthest[key]} moves it most)"
+        for out in checks.left_out
+    ]
     if checks.conventions:
         each = "; ".join(f"{n} {_number(v) if isinstance(v, float) else v}" for n, v in checks.conventions.items())
         lines.append(f"phi by counting  {each}")
-    for blind in checks.blind[-1:]:
-        lines.append(
-            f"held out         fitted below {blind.budget:.3g} FLOPs, the {blind.n_predicted} runs above are missed by "
-            f"{blind.mean_error:+.4f} nats on average (RMSE {blind.rmse:.4f}, below {blind.rmse_fitted:.4f})"
-        )
     lines += [
-        f"frontier         {f.architecture}: best size grows as C^{f.n_exponent:.2f}, tokens as C^{f.tokens_exponent:.2f} "
-        f"({f.n_budgets} parabolas)"
+        f"held out         fitted below {blind.budget:.3g} FLOPs, the {blind.n_predicted} runs above are missed by "
+        f"{blind.mean_error:+.4f} nats on average (RMSE {blind.rmse:.4f}, below {blind.rmse_fitted:.4f})"
+        for blind in checks.blind[-1:]
+    ]
+    lines += [
+        f"frontier         {f.architecture}: best size grows as C^{f.n_exponent:.2f}, tokens as "
+        f"C^{f.tokens_exponent:.2f} ({f.n_budgets} parabolas)"
         for f in fit.frontiers
     ]
     poor = [p for p in fit.parabolas if p.status != "ok"]
@@ -208,74 +178,6 @@ def _beside(fit: Fit, checks: Diagnostics) -> list[str]:
         more = f", and {len(poor) - 3} more" if len(poor) > 3 else ""
         lines.append(f"parabolas        {len(poor)} of {len(fit.parabolas)} not to be used: {first}{more}")
     return lines
-
-
-def _fit_object(fit: Fit) -> dict[str, Any]:
-    checks = fit.diagnostics
-    good = fit.quality
-    found: dict[str, Any] = {
-        "law": fit.law.name,
-        "status": fit.status,
-        "params": dict(fit.params),
-        "interval": dict(fit.interval),
-        "interval_method": fit.interval_method,
-        "level": fit.level,
-        "objective": fit.objective,
-        "starts": fit.starts,
-        "starts_agreeing": fit.starts_agreeing,
-        "r2": good.r2 if good else None,
-        "rmse": good.rmse if good else None,
-        "worst_residual": {"nats": good.worst, "row": good.worst_row} if good else None,
-        "n_runs": fit.n_runs,
-        "n_cells": fit.n_cells,
-        "convention": fit.convention,
-        "delta": fit.delta if math.isfinite(fit.delta) else "inf",
-        "protocol": fit.protocol,
-        "fixed": dict(fit.fixed),
-        "restricted": {},
-        "halves": {},
-    }
-    if checks:
-        found["restricted"] = {r.what.replace(" ", ""): _refit(r) for r in checks.restricted}
-        halves = () if isinstance(checks.halves, str) else checks.halves
-        found["halves"] = {side: _refit(half) for side, half in zip(("low", "high"), halves, strict=False)}
-        found["architectures"] = {r.what: _refit(r) for r in checks.architectures}
-        found["conventions"] = dict(checks.conventions)
-        found["residuals"] = [asdict(r) for r in checks.residuals]
-        found["left_out"] = [{**asdict(out)} for out in checks.left_out]
-        found["held_out"] = [asdict(b) for b in checks.blind]
-    found["parabolas"] = [asdict(p) for p in fit.parabolas]
-    found["frontiers"] = [asdict(f) for f in fit.frontiers]
-    found["notes"] = fit.notes
-    found["warnings"] = fit.warnings
-    return found
-
-
-def _refit(refit: Refit) -> dict[str, Any]:
-    return {
-        "what": refit.what,
-        "n_runs": refit.n_runs,
-        "status": refit.status,
-        "params": dict(refit.params),
-        "objective": refit.objective,
-        "r2": refit.r2,
-        "rmse": refit.rmse,
-    }
-
-
-def _dump(value: Mapping[str, Any]) -> str:
-    return json.dumps(_plain(value), indent=2, allow_nan=False)
-
-
-def _plain(value: Any) -> Any:
-    """JSON has no NaN and no infinity: what is not a number is null."""
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value
 
 
 def _number(value: float | None, digits: int = 4) -> str:
@@ -292,3 +194,7 @@ def _range(bounds: tuple[float | None, float | None] | None) -> str:
 def _console() -> Console:
     # Not on a terminal, lines are as long as they need to be.
     return Console(width=None if sys.stdout.isatty() else 140)
+
+
+def _say(out: Console, text: str, style: str | None = None) -> None:
+    out.print(text, style=style, highlight=False, soft_wrap=True, markup=False)

@@ -83,13 +83,15 @@ def compare(
     label[(label == "") & ~shared] = "(none)"
     names = list(dict.fromkeys(label[~shared]))
     if len(names) < 2:
-        raise BadInput(f"Column {by!r} holds {len(names)} group(s) ({', '.join(names) or 'none'}); comparing takes two.")
+        raise BadInput(
+            f"Column {by!r} holds {len(names)} group(s) ({', '.join(names) or 'none'}); comparing takes two."
+        )
     reference = _reference(reference, names)
     if by != "recipe":
         table = table.with_columns(recipe=label.astype(str))
 
     notes = list(table.notes)
-    keep, note = _common_budgets(table, label, shared, names)
+    keep, note = _common_budgets(table, label, names)
     if note:
         notes.append(note)
         table, label, shared = table.select(keep), label[keep], shared[keep]
@@ -127,9 +129,7 @@ def _reference(wanted: str | None, names: list[str]) -> str:
     return wanted
 
 
-def _common_budgets(
-    table: Runs, label: NDArray, shared: NDArray[np.bool_], names: list[str]
-) -> tuple[NDArray[np.bool_], str | None]:
+def _common_budgets(table: Runs, label: NDArray, names: list[str]) -> tuple[NDArray[np.bool_], str | None]:
     """Fits over different budgets differ for that reason alone, so only budgets that all recipes have are kept."""
     budget = budgets(table)
     if budget is None:
@@ -157,7 +157,9 @@ def _difference(
     loss, loss_interval, pairs = _loss_difference(table, member, parts[name], parts[reference], level)
     ours, theirs = fits[name], fits[reference]
     if ours.phi is None or theirs.phi is None:
-        verdict = f"phi of {name if ours.phi is None else reference} is not identified, so there is no difference to give"
+        verdict = (
+            f"phi of {name if ours.phi is None else reference} is not identified, so there is no difference to give"
+        )
         return Difference(name, reference, None, None, loss, loss_interval, pairs, verdict)
     union = parts[name] | parts[reference]
     _, cell = np.unique(member[union], return_inverse=True)
@@ -173,7 +175,14 @@ def _difference(
     apart = ours.phi - theirs.phi
     interval = (apart - reach, apart + reach)
     return Difference(
-        name, reference, apart, interval, loss, loss_interval, pairs, _verdict(name, reference, apart, interval, loss, loss_interval)
+        name,
+        reference,
+        apart,
+        interval,
+        loss,
+        loss_interval,
+        pairs,
+        _verdict(name, reference, apart, interval, loss, loss_interval),
     )
 
 
@@ -245,7 +254,9 @@ def _verdict(
     if interval[0] <= 0 <= interval[1]:
         return f"phi of {name} and {reference} cannot be told apart; {loss_words}"
     if phi < 0 and better:
-        return f"{name} makes each recurrence worth less, yet has {loss_words}: bought with tokens, not with better loops"
+        return (
+            f"{name} makes each recurrence worth less, yet has {loss_words}: bought with tokens, not with better loops"
+        )
     if phi > 0 and better:
         return f"{name} makes each recurrence worth more, with {loss_words}: better loops"
     return f"{name} makes each recurrence worth {'more' if phi > 0 else 'less'}, with {loss_words}"
@@ -256,8 +267,8 @@ def _baseline_warnings(table: Runs, label: NDArray, shared: NDArray[np.bool_], n
     found = []
     if own:
         found.append(
-            f"{', '.join(own)} brought r = 1 runs of their own: phi measured against different r = 1 baselines does not "
-            "compare; leave the label of shared r = 1 runs blank"
+            f"{', '.join(own)} brought r = 1 runs of their own: phi measured against different r = 1 baselines "
+            "does not compare; leave the label of shared r = 1 runs blank"
         )
     bare = [name for name in names if name not in own]
     if bare and not shared.any():

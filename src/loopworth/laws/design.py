@@ -60,13 +60,14 @@ def _count(runs: Runs, convention: str) -> dict[str, Array]:
     return {"n_once": once + injection + (runs["n_head"] if convention == "once+head" else 0.0), "n_rec": loop}
 
 
-def architectures(runs: Runs) -> NDArray[np.str_]:
+def architectures(runs: Runs) -> NDArray[np.object_]:
     """A label per run: the column `architecture`, else `r=...`, else one for all."""
     if "architecture" in runs:
         return runs.label("architecture")
     if "r" in runs:
-        return np.char.add("r=", runs.label("r"))
-    return np.full(len(runs), "all")
+        distinct, place = np.unique(runs["r"], return_inverse=True)
+        return np.array([f"r={r:g}" for r in distinct], dtype=object)[place]
+    return np.full(len(runs), "all", dtype=object)
 
 
 def budgets(runs: Runs) -> Array | None:
@@ -113,18 +114,29 @@ def cells(runs: Runs) -> tuple[NDArray[np.int_], str]:
     the same design (repeats with other seeds) stay together.
     """
     if "group" in runs and (runs.label("group") != "").all():
-        return np.unique(runs.label("group"), return_inverse=True)[1].ravel(), "groups"
-    by = [architectures(runs)]
+        return _codes(runs.label("group")), "groups"
+    by: list[NDArray] = [architectures(runs)]
     if "recipe" in runs:
         by.append(runs.label("recipe"))
     budget = budgets(runs)
     if budget is not None:
-        by.append(np.unique(budget, return_inverse=True)[1])
+        by.append(budget)
         words = "(budget, architecture) cells"
     else:
         by += [runs[c] for c in ("n_once", "n_rec", "n", "r", "tokens", "position", "passes") if c in runs]
         words = "designs (no budgets to group them by: noise that runs of a budget share is not seen)"
     if "group" in runs:
         by.append(runs.label("group"))
-    codes = np.stack([np.unique(column, return_inverse=True)[1].ravel() for column in by], axis=1)
-    return np.unique(codes, axis=0, return_inverse=True)[1].ravel(), words
+    member = np.zeros(len(runs), np.int64)
+    for column in by:
+        code = _codes(column)
+        member = _codes(member * (int(code.max()) + 1) + code)
+    return member, words
+
+
+def _codes(values: NDArray) -> NDArray[np.int_]:
+    """Equal values, equal numbers from 0; labels in order of appearance (sorting millions of strings is slow)."""
+    if values.dtype == object:
+        number: dict[str, int] = {}
+        return np.fromiter((number.setdefault(v, len(number)) for v in values), np.int64, len(values))
+    return np.unique(values, return_inverse=True)[1].ravel()

@@ -125,7 +125,7 @@ def refit(what: str, law: Law, runs: Runs, delta: float, convention: str, fixed:
     verdict = judge_design(problem, runs)
     if verdict.unknown:
         return Refit(what, len(runs), verdict.status, dict.fromkeys(law.names))
-    best = solve(problem)
+    best = solve(problem, patient=False)
     good = quality(problem, best.theta, runs)
     return Refit(what, len(runs), "ok", natural(law, best.theta), best.objective, good.r2, good.rmse)
 
@@ -191,9 +191,7 @@ def _residuals(problem: Problem, theta: Array, runs: Runs) -> tuple[Residuals, .
     )
 
 
-def _halves(
-    problem: Problem, runs: Runs, convention: str, fixed: Mapping[str, float]
-) -> tuple[Refit, ...] | str:
+def _halves(problem: Problem, runs: Runs, convention: str, fixed: Mapping[str, float]) -> tuple[Refit, ...] | str:
     """The law on the lower and on the upper half of the budgets; of compute where there are no budgets."""
     compute = budgets(runs)
     if compute is None:
@@ -219,9 +217,7 @@ def _per_architecture(law: Law, runs: Runs, delta: float, convention: str) -> tu
     single, kind = LAWS["chinchilla"], architectures(runs)
     if any(name not in runs for name in needed_columns(single, runs)):
         return ()
-    return tuple(
-        refit(str(k), single, runs.select(kind == k), delta, convention, {}) for k in dict.fromkeys(kind)
-    )
+    return tuple(refit(str(k), single, runs.select(kind == k), delta, convention, {}) for k in dict.fromkeys(kind))
 
 
 def _by_convention(

@@ -17,7 +17,7 @@ from loopworth.laws.law import Array, Columns, Law
 # Elements (batch x runs) that descend together: few enough for their derivatives to stay in cache.
 _BLOCK = 1 << 15
 _SEED_ROWS = 20_000
-_SEEDS = 256
+_SEEDS = 128
 _POLISHED = 16
 _ENOUGH = 3
 _PAPER_STARTS = 500
@@ -105,18 +105,23 @@ def minimise(
         theta = np.where(problem.free, theta, problem.fixed)
     rows = max(1, _BLOCK // len(problem))
     parts = [
-        _descend(problem, theta[k : k + rows], None if weights is None else weights[k : k + rows], held[k : k + rows],
-                 max_iterations)
+        _descend(
+            problem,
+            theta[k : k + rows],
+            None if weights is None else weights[k : k + rows],
+            held[k : k + rows],
+            max_iterations,
+        )
         for k in range(0, len(theta), rows)
     ]
     return Minima(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def _descend(problem: Problem, theta: Array, weights: Array | None, held: NDArray[np.bool_], max_iterations: int):
-    """Gauss-Newton, damped, with geodesic acceleration, until a barely damped step promises less than 1e-12 of F.
+    """Damped Gauss-Newton with geodesic acceleration, until a barely damped step promises 1e-12 of F.
 
-    The curvature is that of the runs inside delta plus a fading share of the others' reweighted least squares: the share
-    makes far starts safe (it majorises F), its fading makes the end quadratic. The acceleration (half the second
+    The curvature is that of the runs inside delta plus a fading share of the others' reweighted least squares: the
+    share makes far starts safe (it majorises F), its fading makes the end quadratic. The acceleration (half the second
     derivative of the residuals along the step, Transtrum and Sethna 2011) follows the curved valleys in which A trades
     against alpha: tens of iterations where plain steps take hundreds.
     """
@@ -132,8 +137,8 @@ def _descend(problem: Problem, theta: Array, weights: Array | None, held: NDArra
             break
         here = state if len(at) == len(theta) else state.rows(at)
         step = _step(theta[at], here.gradient, here.curvature, damping[at], held[at], law)
+        promise = -(here.gradient * (np.clip(theta[at] + step, law.low, law.high) - theta[at])).sum(-1)
         moved = np.clip(theta[at] + _bend(problem, theta[at], step, here, damping[at], held[at]), law.low, law.high)
-        promise = -(here.gradient * np.clip(theta[at] + step, law.low, law.high) - here.gradient * theta[at]).sum(-1)
         there = _look(problem, moved, None if weights is None else weights[at], damping[at])
         better = there.objective < here.objective
         finished = (promise <= 1e-12 * here.objective) & (damping[at] < 1e-2)
@@ -146,11 +151,12 @@ def _descend(problem: Problem, theta: Array, weights: Array | None, held: NDArra
     return theta, state.objective, converged
 
 
-def solve(problem: Problem, protocol: str = "default") -> Optimum:
+def solve(problem: Problem, protocol: str = "default", patient: bool = True) -> Optimum:
     """The global optimum: many starts, polished together.
 
     "default" solves the amplitudes on a fixed low-discrepancy set of shapes and polishes the best 16; "paper" polishes
     500 uniform draws from the box. Of a very long table the starts see a sample, the last descent all of it.
+    `patient`: where hardly any starts agree, look harder, for seconds.
     """
     seen = problem
     if len(problem) > _SEED_ROWS:
@@ -159,12 +165,12 @@ def solve(problem: Problem, protocol: str = "default") -> Optimum:
         uniform = np.random.default_rng(0).random((_PAPER_STARTS, len(problem.law.params)))
         theta = problem.law.low + uniform * (problem.law.high - problem.law.low)
     else:
-        theta = _seeds(seen, _POLISHED)
+        theta = _seeds(seen, _SEEDS, _POLISHED)
     optimum = _best(minimise(seen, theta))
-    if protocol != "paper" and optimum.agreeing < _ENOUGH:
+    if patient and protocol != "paper" and optimum.agreeing < _ENOUGH:
         # A rugged objective (few runs, many parameters): look harder.
-        wide = _seeds(seen, _SEEDS)
-        optimum = _best(minimise(seen, np.concatenate([theta, wide])))
+        wide = _seeds(seen, 4 * _SEEDS, 8 * _POLISHED)
+        optimum = _best(minimise(seen, np.concatenate([theta, wide]), max_iterations=2000))
     if seen is not problem:
         ends = minimise(problem, optimum.theta[None])
         optimum = replace(optimum, theta=ends.theta[0], objective=float(ends.objective[0]))
@@ -257,21 +263,21 @@ def _step(theta: Array, gradient: Array, curvature: Array, damping: Array, held:
     return np.where(np.isfinite(step), step, 0.0) / unit
 
 
-def _seeds(problem: Problem, count: int) -> Array:
+def _seeds(problem: Problem, points: int, count: int) -> Array:
     """The best starting points of a fixed set: shapes spread evenly over the box, amplitudes solved for each.
 
     A few iterations come before the choice: unpolished objectives all but ignore the narrower of two valleys.
     """
     law, free = problem.law, problem.free
     drawn = free & ~np.array([p.amplitude for p in law.params])
-    theta = np.tile((law.low + law.high) / 2, (_SEEDS, 1))
-    theta[:, drawn] = law.low[drawn] + _even(_SEEDS, int(drawn.sum())) * (law.high - law.low)[drawn]
+    theta = np.tile((law.low + law.high) / 2, (points, 1))
+    theta[:, drawn] = law.low[drawn] + _even(points, int(drawn.sum())) * (law.high - law.low)[drawn]
     if problem.fixed is not None:
         theta = np.where(free, theta, problem.fixed)
     solved = free & ~drawn
     if solved.any():
         theta = _with_amplitudes(problem, theta, solved)
-    theta = theta[_order(minimise(problem, theta, max_iterations=0).objective)[: 4 * count]]
+    theta = theta[_order(minimise(problem, theta, max_iterations=0).objective)[: 2 * count]]
     partly = minimise(problem, theta, max_iterations=8)
     return partly.theta[_order(partly.objective)[:count]]
 
@@ -294,7 +300,9 @@ def _with_amplitudes(problem: Problem, theta: Array, solved: NDArray[np.bool_]) 
     with np.errstate(all="ignore"):
         prediction, gradient = law.log_loss(_columns(theta), some.x)
         ratio = np.exp(prediction - some.log_loss)
-        basis = np.stack([np.broadcast_to(gradient[k], ratio.shape) * ratio for k in np.flatnonzero(solved)], 1)
+        basis = np.stack(
+            [np.broadcast_to(gradient[k], ratio.shape) * ratio for k in np.flatnonzero(solved).tolist()], 1
+        )
         given = ratio - basis.sum(1)
     size = np.maximum(np.abs(basis).max(-1), 1e-300)
     basis = basis / size[:, :, None]

@@ -80,8 +80,10 @@ class Fit:
             raise BadInput(f"This fit has no parameters to predict with: {self.status}.")
         x = {name: np.atleast_1d(np.asarray(columns[name], dtype=float)) for name in self.law.columns}
         for name, (low, high) in self.reach.items():
-            beyond = max(float(x[name].max(initial=low)) / high if high else 1.0, low / max(float(x[name].min()), 1e-300)
-                         if low else 1.0)
+            beyond = max(
+                float(x[name].max(initial=low)) / high if high else 1.0,
+                low / max(float(x[name].min()), 1e-300) if low else 1.0,
+            )
             if beyond > 1.05:
                 message = f"{name} leaves the fitted range [{low:.3g}, {high:.3g}] by a factor {beyond:.3g}"
                 warnings.warn(message, ExtrapolationWarning, stacklevel=2)
@@ -105,8 +107,8 @@ def fit(
 ) -> Fit:
     """Fit a law to runs: a path, a mapping of columns, a list of dicts, a data frame or a `Runs`.
 
-    Huber loss on log residuals (`delta`; `inf` for least squares), the global optimum in the law's box, a jackknife over
-    cells for the interval (`jackknife`, `bootstrap`, `profile`, `delta`, `none`). `fix` holds parameters at values.
+    Huber loss on log residuals (`delta`; `inf` for least squares), the global optimum in the law's box, and for the
+    interval a jackknife over cells (or `bootstrap`, `profile`, `delta`, `none`). `fix` holds parameters at values.
     `protocol="paper"` does as published: 500 uniform starts, and a bootstrap of 200 resamples unless told otherwise.
     Malformed runs raise `BadInput`; runs that do not identify the law give a `Fit` whose `status` says so.
     """
@@ -131,13 +133,17 @@ def fit(
 
     best = solve(problem, protocol)
     if best.agreeing < 3:
-        found.append(f"only {best.agreeing} of {best.starts} starts found this optimum: a rugged fit, read it with care")
+        found.append(
+            f"only {best.agreeing} of {best.starts} starts found this optimum: a rugged fit, read it with care"
+        )
     some, some_runs, some_member = problem, table, member
     if len(table) > _SAMPLE:
         at = np.sort(np.random.default_rng(seed).choice(len(table), _SAMPLE, replace=False))
         some, some_runs = problem.rows(at), table.select(at)
         some_member = np.unique(member[at], return_inverse=True)[1].ravel()
-        found.append(f"interval and diagnostics come from {_SAMPLE:,} of the runs, drawn at random; the optimum from all")
+        found.append(
+            f"interval and diagnostics come from {_SAMPLE:,} of the runs, drawn at random; the optimum from all"
+        )
     bounds = _interval(some, best, some_member, method, level, resamples, seed)
     verdict = design + judge_optimum(some, best, bounds)
     found += _interval_remarks(bounds, len(np.unique(some_member)), cell_words, method)
@@ -281,7 +287,7 @@ def _remarks(law: Law, runs: Runs) -> list[str]:
             )
     if law.name == "looped" and "n_once" in runs and (runs["n_once"] > 0).any():
         found.append("n_once is not 0: law looped counts it as if it were in the loop")
-    kinds = np.unique(architectures(runs))
+    kinds = list(dict.fromkeys(architectures(runs)))
     if law.name in ("chinchilla", "kaplan-n", "kaplan-d", "kaplan-c", "kaplan-nd") and len(kinds) > 1:
         found.append(
             f"{len(kinds)} architectures ({', '.join(map(str, kinds[:4]))}) in one fit of a law for one: "

@@ -28,7 +28,7 @@ class Verdict:
 
     @property
     def status(self) -> str:
-        """"ok", or what is wrong."""
+        """ "ok", or what is wrong."""
         return "; ".join(self.reasons) or "ok"
 
 
@@ -40,13 +40,19 @@ def judge_design(problem: Problem, runs: Runs) -> Verdict:
     design = np.stack([problem.x[c][:100_000] for c in law.columns], axis=1)
     designs = len(np.unique(design, axis=0))
     if len(problem) <= len(free) or designs < len(free):
-        runs_in_words = f"{len(problem)} runs" if designs == len(problem) else f"{len(problem)} runs of {designs} designs"
+        runs_in_words = (
+            f"{len(problem)} runs" if designs == len(problem) else f"{len(problem)} runs of {designs} designs"
+        )
         return Verdict((f"too few runs: {runs_in_words} for {len(free)} parameters",), everything)
     if "tokens" in law.columns and len(law.columns) > 1 and _one_budget(runs, law):
-        why = "one budget: size and tokens move together, so their terms cannot be told apart; add runs at another budget"
+        why = (
+            "one budget: size and tokens move together, so their terms cannot be told apart; add runs at another budget"
+        )
         return Verdict((why,), everything)
     if "phi" in free and len(np.unique(problem.x["r"])) == 1:
-        why = f"one r: every run has r = {problem.x['r'][0]:g}, so phi is not identified (the rest is fitted at phi = 0)"
+        why = (
+            f"one r: every run has r = {problem.x['r'][0]:g}, so phi is not identified (the rest is fitted at phi = 0)"
+        )
         return Verdict((why,), frozenset({"phi"}))
     return Verdict()
 
@@ -58,9 +64,9 @@ def _one_budget(runs: Runs, law: Law) -> bool:
     if "budget" in runs:
         return False
     size = executed_parameters(runs)
-    if size is None or np.ptp(np.log(size)) == 0 or "n" not in law.columns and "n_rec" not in law.columns:
+    if size is None or np.ptp(np.log(size)) == 0 or ("n" not in law.columns and "n_rec" not in law.columns):
         return False
-    # Compute ~ size x tokens up to the head's and attention's share: a line of slope near -1 with no scatter is one budget.
+    # Compute is size x tokens up to the head's and attention's share: a line of slope near -1 without scatter.
     log_n, log_d = np.log(size), np.log(runs["tokens"])
     slope, at = np.polyfit(log_n - log_n.mean(), log_d, 1)
     scatter = (log_d - at - slope * (log_n - log_n.mean())).std()

@@ -33,7 +33,7 @@ class Parabola:
 
 @dataclass(frozen=True)
 class Frontier:
-    """n_opt = n_at (C / budget)^n_exponent over an architecture's good parabolas, tokens likewise; `budget` is in FLOPs."""
+    """n_opt = n_at (C / budget)^n_exponent over an architecture's good parabolas; tokens likewise."""
 
     architecture: str
     n_budgets: int
@@ -45,7 +45,9 @@ class Frontier:
     loss_at: float
 
 
-def parabolas(runs: Runs, law: Law | None = None, theta: Array | None = None, convention: str = "once") -> list[Parabola]:
+def parabolas(
+    runs: Runs, law: Law | None = None, theta: Array | None = None, convention: str = "once"
+) -> list[Parabola]:
     """One per (budget, architecture). With a fitted law, each is checked for bias too."""
     budget = budgets(runs)
     if budget is None or "tokens" not in runs:

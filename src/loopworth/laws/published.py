@@ -13,22 +13,22 @@ JOINT = MappingProxyType({"A": 28.027, "alpha": 0.19924, "B": 915.82, "beta": 0.
 JOINT_PHI_INTERVAL = (0.41, 0.53)
 
 # Widths in units of 64, for each budget and each r.
-GRID = MappingProxyType({
-    4.64e17: (6, 8, 10, 12),
-    1e18: (6, 8, 10, 12, 14),
-    2.15e18: (8, 10, 12, 14, 16),
-    4.64e18: (10, 12, 14, 16, 18, 20),
-    1e19: (12, 16, 18, 20, 24),
-    2.15e19: (18, 24, 28, 34),
-})
+GRID = MappingProxyType(
+    {
+        4.64e17: (6, 8, 10, 12),
+        1e18: (6, 8, 10, 12, 14),
+        2.15e18: (8, 10, 12, 14, 16),
+        4.64e18: (10, 12, 14, 16, 18, 20),
+        1e19: (12, 16, 18, 20, 24),
+        2.15e19: (18, 24, 28, 34),
+    }
+)
 PASSES = (1, 2, 4, 8)
 
 
 def paper_grid() -> Runs:
     """The design of the 116 runs, in raw parameter groups and without losses, which were not published."""
-    cells = [
-        (budget, Shape(width=64 * s, r=r)) for r in PASSES for budget, widths in GRID.items() for s in widths
-    ]
+    cells = [(budget, Shape(width=64 * s, r=r)) for r in PASSES for budget, widths in GRID.items() for s in widths]
     groups = ("n_once", "n_rec", "n_injection", "n_head", "r", "width", "flops_per_token")
     columns = {name: np.array([getattr(shape, name) for _, shape in cells], dtype=float) for name in groups}
     columns["budget"] = np.array([budget for budget, _ in cells])

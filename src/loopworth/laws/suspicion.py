@@ -22,7 +22,7 @@ def suspicions(runs: Runs) -> list[str]:
 def _mixed_loss_units(runs: Runs) -> str | None:
     """Some losses in bits among nats: a step of 1/ln 2 that no smooth function of size and tokens has."""
     size = executed_parameters(runs)
-    if size is None or "tokens" not in runs or not 12 <= len(runs):
+    if size is None or "tokens" not in runs or not len(runs) >= 12:
         return None
     some = np.linspace(0, len(runs) - 1, min(len(runs), 2000)).astype(int)
     x, y = np.log(np.stack([size, runs["tokens"]])[:, some]), np.log(runs["loss"][some])
@@ -35,7 +35,7 @@ def _mixed_loss_units(runs: Runs) -> str | None:
 
     plain = misfit(np.zeros(len(y), bool))
     compute, kind = x.sum(0), architectures(runs)[some]
-    guesses = [plain > 0, *(kind == k for k in np.unique(kind)[:20])]
+    guesses = [plain > 0, *(kind == k for k in list(dict.fromkeys(kind))[:20])]
     guesses += [compute < c for c in np.quantile(compute, np.linspace(0.1, 0.9, 9))]
     guesses += [~g for g in guesses]
     for in_bits in guesses:

@@ -1,0 +1,43 @@
+# make demo | make test | make test-full: each sets itself up in .venv, from Python 3.11, make and a package index.
+SHELL := /bin/bash
+PYTHON ?= python3
+BIN := .venv/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test test-full lint benchmarks clean
+
+demo: .venv/base
+	$(BIN)/python examples/paper_grid.py
+
+test: lint
+	$(BIN)/pytest -n auto
+
+test-full: lint
+	$(BIN)/pip install -q -c constraints.txt pyarrow
+	mkdir -p docs/measured
+	set -o pipefail; $(BIN)/pytest -n auto -m 'full or not full' -rs --durations=10 | tee docs/measured/test-full.txt
+
+lint: .venv/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+benchmarks: .venv/dev
+	mkdir -p docs/measured
+	$(BIN)/python benchmarks/fit.py | tee docs/measured/fit.md
+	$(BIN)/python benchmarks/coverage.py | tee docs/measured/coverage.md
+
+# The stamps say what is installed; a change of pyproject or pins installs again.
+.venv/base: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("loopworth needs Python 3.11 or newer: make PYTHON=...") if sys.version_info < (3, 11) else 0'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install -q -c constraints.txt -e .
+	touch $@
+
+.venv/dev: .venv/base
+	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,86 @@
+"""What the tests share: shared measurements, the paper's grid with drawn losses, short ways to fit."""
+
+import csv
+import os
+import sys
+from pathlib import Path
+
+for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(threads, "1")
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+import loopworth as lw
+from loopworth.laws.diagnostics import problem_of
+from loopworth.laws.published import JOINT
+
+REPOSITORY = Path(__file__).parents[1]
+sys.path.insert(0, str(REPOSITORY / "benchmarks"))
+
+settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=25)
+settings.load_profile("repeatable")
+
+
+@pytest.fixture(scope="session")
+def shared_laws():
+    """The folder of published measurements that the machines of this project share."""
+    folder = REPOSITORY.parent / "shared" / "data" / "laws"
+    if not folder.is_dir():
+        pytest.skip(f"no shared measurements at {folder}")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def measured(shared_laws):
+    """Columns of a shared CSV: arrays of numbers, of text where a cell is none."""
+
+    def columns(name):
+        with (shared_laws / f"{name}.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        found = {}
+        for key in rows[0]:
+            try:
+                found[key] = np.array([float(row[key]) for row in rows])
+            except ValueError:
+                found[key] = np.array([row[key] for row in rows])
+        return found
+
+    return columns
+
+
+@pytest.fixture(scope="session")
+def grid():
+    """The design of the paper's 116 runs."""
+    return lw.paper_grid()
+
+
+@pytest.fixture(scope="session")
+def draw(grid):
+    """The paper's grid with losses drawn from the joint law."""
+
+    def drawn(noise, cell_noise=0.0, tails=np.inf, seed=0, **changed):
+        return lw.simulate(grid, lw.LAWS["joint"], {**JOINT, **changed}, noise, cell_noise, tails, seed=seed)
+
+    return drawn
+
+
+@pytest.fixture(scope="session")
+def quick():
+    """A fit of the optimum alone."""
+
+    def fitted(runs, law="joint", **options):
+        return lw.fit(runs, law, interval="none", diagnostics=False, **options)
+
+    return fitted
+
+
+@pytest.fixture(scope="session")
+def problem():
+    """The minimisation that a fit is."""
+
+    def posed(runs, law="joint", delta=1e-3, **fixed):
+        return problem_of(lw.LAWS[law], runs, delta, "once", fixed)
+
+    return posed

@@ -9,6 +9,7 @@ import argparse
 import os
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(threads, "1")
@@ -23,19 +24,21 @@ from loopworth.laws.engine import solve
 from loopworth.laws.fit import fit
 from loopworth.laws.published import JOINT, paper_grid
 from loopworth.laws.simulate import simulate
+
+T = TypeVar("T")
 from machine import machine
 from scipy_protocol import scipy_best
 
 
-def timed(work: Callable, rounds: int) -> tuple[float, object]:
+def timed(work: Callable[[], T], rounds: int) -> tuple[float, T]:
     """Median seconds of some rounds, and the last result."""
     spent = []
-    result = None
+    results = []
     for _ in range(rounds):
         start = time.perf_counter()
-        result = work()
+        results.append(work())
         spent.append(time.perf_counter() - start)
-    return float(np.median(spent)), result
+    return float(np.median(spent)), results[-1]
 
 
 def main() -> None:

@@ -1,12 +1,8 @@
 """What the tests share: shared measurements, the paper's grid with drawn losses, short ways to fit."""
 
 import csv
-import os
 import sys
 from pathlib import Path
-
-for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ.setdefault(threads, "1")
 
 import numpy as np
 import pytest

@@ -51,7 +51,9 @@ def test_training_flops_are_the_formula_written_out():
     assert Shape(d, 4).flops_per_token == 6 * (layers + injection) + 12 * d * context * 20 + 6 * d * vocabulary
 
 
-@pytest.mark.parametrize(("injection", "squares"), [("linear", 2), ("diagonal", 1), ("additive", 0), ("passthrough", 0)])
+@pytest.mark.parametrize(
+    ("injection", "squares"), [("linear", 2), ("diagonal", 1), ("additive", 0), ("passthrough", 0)]
+)
 def test_injection_is_counted_at_r_above_1_only(injection, squares):
     assert Shape(512, 4, injection=injection).n_injection == squares * 512**2
     assert Shape(512, 1, injection=injection).n_injection == 0

@@ -5,6 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import loopworth as lw
+
 SHAPES = ("alpha", "beta", "E", "phi")
 factors = st.floats(-3, 3).map(lambda power: 10.0**power)
 
@@ -62,8 +64,6 @@ def test_runs_done_again_with_the_same_outcome_leave_the_optimum(runs, plain, qu
 
 
 def test_cells_do_not_depend_on_the_order_of_runs_so_neither_does_the_interval(runs):
-    import loopworth as lw
-
     one = lw.fit(runs, diagnostics=False)
     other = lw.fit(runs.select(np.arange(len(runs))[::-1]), diagnostics=False)
     assert one.n_cells == other.n_cells == 24

@@ -5,6 +5,7 @@ import pytest
 
 import loopworth as lw
 from loopworth.laws.engine import Problem, huber, minimise, solve
+from loopworth.laws.published import JOINT
 from loopworth.ledger import as_runs
 from scipy_protocol import scipy_best
 
@@ -33,6 +34,18 @@ def test_twenty_runs_are_fitted_as_well_as_by_40_starts_of_scipy(problem, law, n
     columns = {"n": 10 ** rng.uniform(7, 9, 20), "tokens": 10 ** rng.uniform(9, 11, 20), "r": rng.choice([1, 2, 4], 20)}
     loss = 1.7 + 60 * (columns["r"] ** 0.4 * columns["n"]) ** -0.25 + 400 * columns["tokens"] ** -0.3
     _not_worse(problem(as_runs({**columns, "loss": loss * np.exp(noise * rng.standard_normal(20))}), law), 40)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_kaplans_law_is_found_again_in_twenty_noisy_runs(quick, seed):
+    rng = np.random.default_rng(seed)
+    columns = {"n": 10 ** rng.uniform(7, 9, 20), "tokens": 10 ** rng.uniform(9, 11, 20)}
+    law, truth = lw.LAWS["kaplan-nd"], {"N_c": 6.4e13, "alpha_N": 0.076, "D_c": 1.8e13, "alpha_D": 0.103}
+    exact = law.predict(truth, columns)
+    runs = {**columns, "loss": exact * np.exp(0.003 * rng.standard_normal(20))}
+    found = quick(runs, law)
+    assert found.objective <= huber(np.log(exact / runs["loss"]), 1e-3).sum()
+    assert found.params["alpha_N"] == pytest.approx(0.076, abs=0.015)
 
 
 def test_what_is_fixed_stays_and_the_rest_is_optimal(draw, problem):
@@ -83,8 +96,6 @@ def test_at_the_optimum_no_small_step_in_any_direction_is_downhill(draw, problem
 
 def test_a_long_table_is_fitted_on_all_its_runs(grid, problem):
     many = grid.select(np.tile(np.arange(len(grid)), 200)).with_columns(seed=np.repeat(np.arange(200.0), len(grid)))
-    from loopworth.laws.published import JOINT
-
     posed = problem(lw.simulate(many, lw.LAWS["joint"], JOINT, 0.003, seed=9))
     assert len(posed) > 20_000
     best = solve(posed)

@@ -59,7 +59,9 @@ def test_chinchillas_replication_has_an_objective_no_higher_than_published(measu
 
 
 GEMSTONES = {
-    "gemstones_hot": ({"A": 5.3613398, "B": 15.415995, "E": 0.76226369}, 0.29286869, 0.71287221, 1.9816129e-3, 2.075052e-4),
+    "gemstones_hot": (
+        {"A": 5.3613398, "B": 15.415995, "E": 0.76226369}, 0.29286869, 0.71287221, 1.9816129e-3, 2.075052e-4,
+    ),
     "gemstones_lr_ablation_hot": (
         {"A": 5.8381510, "B": 14.307317, "E": 0.79112466}, 0.32546672, 0.65126437, 1.9728624e-3, 2.058421e-4,
     ),

@@ -150,7 +150,6 @@ def test_a_bad_record_of_a_folder_is_named_by_its_path(tmp_path):
         ("a.csv", "r,loss\n1,2.5,9\n4,2\n", ["line 2", "3 fields where the header has 2"]),
         ("a.csv", "\n\nr,loss\n1\n", ["line 4"]),
         ("a.csv", 'r,loss\n1,"2.5\n4,2\n', ["line 2", "quote"]),
-        ("a.csv", "r,loss\r\n1,2.5\n4,2\r\n", ["line end"]),
         ("a.csv", '"r,loss\n' + "1,2\n" * 50_000, ["header", "quote"]),
         ("a.csv", '"r,loss\n1,2\n', ["quote"]),
         ("a.csv", '"1","2"\n', ["no header", "'1,2'"]),
@@ -375,3 +374,12 @@ def test_ten_million_rows_are_read_in_a_minute_and_8_gb(tmp_path):
     assert time.perf_counter() - begin < 60
     assert len(runs) == 7_500_000
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 8e6  # kB
+
+
+def test_a_line_added_by_hand_to_a_file_from_windows_is_read(write):
+    runs = read_runs(write('r,loss\r\n1,2.5\n4,"2"\r\n'))
+    assert runs["loss"].tolist() == [2.5, 2.0]
+
+
+def test_what_is_wrong_in_a_file_of_mixed_line_ends_is_still_named(write):
+    assert "line 3" in refusal(write("r,loss\r\n1,2.5\n4\r\n"))

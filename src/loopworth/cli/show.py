@@ -153,14 +153,18 @@ def _beside(fit: Fit, checks: Diagnostics) -> list[str]:
         lines.append(f"residuals        mean / RMSE in nats: {each}")
     if isinstance(checks.halves, str):
         lines.append(f"halves           {checks.halves}")
-    key = "phi" if "phi" in fit.law.names else fit.law.names[0]
+    moving = [n for n in fit.law.names if fit.params[n] is not None and n not in fit.fixed]
+    key = "phi" if "phi" in moving else next(iter(moving), fit.law.names[0])
     lines += [
         f"left out         one of {out.count} {out.what}: {key} {_number(out.low[key])} to {_number(out.high[key])} "
         f"({out.farthest[key]} moves it most)"
         for out in checks.left_out
     ]
     if checks.conventions:
-        each = "; ".join(f"{n} {_number(v) if isinstance(v, float) else v}" for n, v in checks.conventions.items())
+        each = "; ".join(
+            f"{n} {_number(v) if isinstance(v, float) else v or 'not identified'}"
+            for n, v in checks.conventions.items()
+        )
         lines.append(f"phi by counting  {each}")
     lines += [
         f"held out         fitted below {blind.budget:.3g} FLOPs, the {blind.n_predicted} runs above are missed by "
@@ -172,11 +176,6 @@ def _beside(fit: Fit, checks: Diagnostics) -> list[str]:
         f"C^{f.tokens_exponent:.2f} ({f.n_budgets} parabolas)"
         for f in fit.frontiers
     ]
-    poor = [p for p in fit.parabolas if p.status != "ok"]
-    if poor:
-        first = ", ".join(f"{p.architecture} at {p.budget:.3g}: {p.status}" for p in poor[:3])
-        more = f", and {len(poor) - 3} more" if len(poor) > 3 else ""
-        lines.append(f"parabolas        {len(poor)} of {len(fit.parabolas)} not to be used: {first}{more}")
     return lines
 
 

@@ -126,7 +126,9 @@ def fit(
 
     member, cell_words = cells(table)
     design = judge_design(problem, table)
+    held = fixed
     if design.unknown == frozenset({"phi"}):
+        held = {**fixed, "phi": 0.0}
         problem = problem.fixing(phi=0.0)
     elif design.unknown:
         return _unidentified(law, table, design, problem, method, level, convention, protocol, fixed, member, found)
@@ -153,10 +155,11 @@ def fit(
     if diagnostics and len(np.unique(some_member)) > 1:
         if without_cell is None:
             without_cell = intervals.leave_out(some, best.theta, some_member)[0]
-        checks = diagnose(some, best, some_runs, some_member, without_cell, convention, fixed)
+        checks = diagnose(some, best, some_runs, some_member, without_cell, convention, held)
         found += _blind_remarks(checks)
     found += _outliers(problem, best.theta, table)
     drawn = parabolas(some_runs, law, best.theta, convention) if diagnostics else []
+    found += _parabola_remarks(drawn)
     values = natural(law, best.theta)
     return Fit(
         law=law,
@@ -323,6 +326,14 @@ def _blind_remarks(checks: Diagnostics) -> list[str]:
         f"fitted below {last.budget:.3g} FLOPs the law misses the runs above by {last.mean_error:+.3f} nats on average "
         f"({last.rmse_fitted:.3f} is its RMSE below): do not extrapolate with it"
     ]
+
+
+def _parabola_remarks(drawn: list[Parabola]) -> list[str]:
+    poor = [f"{p.architecture} at {p.budget:.3g} FLOPs ({p.status})" for p in drawn if p.status != "ok"]
+    if not poor:
+        return []
+    more = f", and {len(poor) - 3} more" if len(poor) > 3 else ""
+    return [f"{len(poor)} of {len(drawn)} iso-FLOP parabolas are not to be used: {', '.join(poor[:3])}{more}"]
 
 
 def _outliers(problem: Problem, theta: Array, runs: Runs) -> list[str]:

@@ -115,4 +115,6 @@ def _confused(problem: Problem, best: Optimum) -> Verdict:
 def _flat(problem: Problem, best: Optimum, name: str) -> bool:
     allowed = best.objective + rise(problem, best.theta, 0.95)
     param = problem.law.params[problem.law.names.index(name)]
-    return all(solve(problem.fixing(**{name: edge})).objective <= allowed for edge in (param.low, param.high))
+    return all(
+        solve(problem.fixing(**{name: edge}), patient=False).objective <= allowed for edge in (param.low, param.high)
+    )

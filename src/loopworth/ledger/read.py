@@ -86,6 +86,26 @@ def _read(path: Path, source: str, rename: Mapping[str, str]) -> Runs:
     if kind == "json" or (not kind and head.lstrip()[:1] in (b"{", b"[")):
         with _opened(path) as file:
             return _from_records(_records(file, source), source, rename)
+    try:
+        return _from_csv(path, head, source, rename)
+    except BadInput:
+        # a line added by hand to a file from Windows: DuckDB wants one kind of line end
+        if not _mixed_line_ends(path):
+            raise
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder, "one-line-end.csv")
+            with _opened(path) as file, copy.open("wb") as out:
+                out.writelines(line.removesuffix(b"\n").removesuffix(b"\r") + b"\n" for line in file)
+            return _from_csv(copy, head, source, rename)
+
+
+def _mixed_line_ends(path: Path) -> bool:
+    with _opened(path) as file:
+        windows = {line.endswith(b"\r\n") for line in file if line.endswith(b"\n")}
+    return len(windows) == 2
+
+
+def _from_csv(path: Path, head: bytes, source: str, rename: Mapping[str, str]) -> Runs:
     skip, delimiter, names = _header(head, source)
     # all that DuckDB could guess from the rows is told to it; the names stay here, so none is spliced into SQL
     columns = ", ".join(f"c{place}: 'VARCHAR'" for place in range(len(names)))
@@ -162,8 +182,9 @@ def _refuse_table(message: str, source: str) -> NoReturn:
     if "utf-8" in message.lower():
         raise BadInput(_not_utf8(at))
     if "quote" in message or "invalid state" in message:
-        why = "a quote out of place, or some lines end as on Windows and some as on Unix"
-        raise BadInput(f"{at}: {why}. Close and double the quotes, or save the file again with one kind of line end.")
+        raise BadInput(
+            f"{at}: a quote or a line end out of place. Close the quotes, and double those inside a quoted field."
+        )
     raise BadInput(f"{at} cannot be read: {message.splitlines()[0]}. Check that it is what its suffix says.")
 
 

@@ -13,7 +13,7 @@ test: lint
 	$(BIN)/pytest -n auto
 
 test-full: lint
-	$(BIN)/pip install -q -c constraints.txt pyarrow
+	$(BIN)/pip install -q -c constraints.txt -e '.[full]'
 	mkdir -p docs/measured
 	set -o pipefail; $(BIN)/pytest -n auto -m 'full or not full' -rs --durations=10 | tee docs/measured/test-full.txt
 

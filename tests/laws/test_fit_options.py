@@ -147,7 +147,8 @@ def test_the_fully_looped_law_warns_of_a_prelude(runs, quick):
     assert any("n_once is not 0" in w for w in quick(runs, "looped").warnings)
 
 
-def test_a_sound_grid_has_no_warnings(runs):
+def test_a_sound_grid_warns_of_nothing_but_its_parabolas(runs):
+    """On the published law's own losses some minima of the published grid lie outside its widths."""
     found = lw.fit(runs)
     assert found.status == "ok"
-    assert found.warnings == ()
+    assert all("iso-FLOP parabolas" in w for w in found.warnings)

@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from loopworth.errors import BadInput
@@ -23,8 +22,8 @@ class Frame:
 
 @pytest.mark.parametrize(
     "data",
-    [TWO, [dict(zip(TWO, row, strict=True)) for row in zip(*TWO.values(), strict=True)], Frame(), pa.table(TWO)],
-    ids=["mapping", "records", "frame", "pyarrow"],
+    [TWO, [dict(zip(TWO, row, strict=True)) for row in zip(*TWO.values(), strict=True)], Frame()],
+    ids=["mapping", "records", "frame"],
 )
 def test_every_kind_of_data_gives_the_same_runs(data):
     runs = as_runs(data)
@@ -35,6 +34,19 @@ def test_every_kind_of_data_gives_the_same_runs(data):
     assert len(runs) == 2
     assert runs.rows.tolist() == [1, 2]
     assert as_runs(runs) is runs
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_real_data_frames_give_the_same_runs(library):
+    module = pytest.importorskip(library)
+    rows = {**TWO, "seed": [None, 3]}
+    frame = module.table(rows) if library == "pyarrow" else module.DataFrame(rows)
+    runs = as_runs(frame)
+    assert runs["loss"].tolist() == TWO["loss"]
+    assert runs["recipe"].tolist() == TWO["recipe"]
+    assert math.isnan(runs["seed"][0])
+    assert runs["seed"][1] == 3
 
 
 def test_a_path_is_read(tmp_path):

@@ -95,7 +95,7 @@ def compare(
     if note:
         notes.append(note)
         table, label, shared = table.select(keep), label[keep], shared[keep]
-    member, _ = cells(table)
+    member, _ = cells(table, law.columns)
     parts = {name: shared | (label == name) for name in names}
     fits = {
         name: fit(table.select(part), law, delta=delta, level=level, convention=convention, diagnostics=False)

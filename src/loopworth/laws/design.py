@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,6 +17,9 @@ CONVENTIONS = ("once", "loop", "dropped", "once+head")
 # Budgets closer than this are one budget; a group that spans more than the second factor is no budget at all.
 _SAME_BUDGET = 1.03
 _ONE_BUDGET_SPAN = 1.25
+
+# What makes two runs the same but for their seeds.
+_DESIGN = ("n_once", "n_rec", "n", "r", "tokens", "position", "passes")
 
 
 def needed_columns(law: Law, runs: Runs) -> tuple[str, ...]:
@@ -94,7 +99,10 @@ def budgets(runs: Runs) -> Array | None:
     low, high = np.full(len(count), np.inf), np.zeros(len(count))
     np.minimum.at(low, group, compute)
     np.maximum.at(high, group, compute)
-    if (high > low * _ONE_BUDGET_SPAN).any() or ("budget" not in runs and len(count) > len(runs) / 2):
+    if (high > low * _ONE_BUDGET_SPAN).any():
+        return None
+    # Computed ones that hardly any two designs share are no budgets; repeats with other seeds are one design.
+    if "budget" not in runs and len(count) > len(np.unique(compute + 1j * runs["tokens"])) / 2:
         return None
     return np.sqrt(low * high)[group]
 
@@ -107,11 +115,11 @@ def executed_parameters(runs: Runs) -> Array | None:
     return runs["n"] if "n" in runs else None
 
 
-def cells(runs: Runs) -> tuple[NDArray[np.int_], str]:
+def cells(runs: Runs, columns: Sequence[str] = ()) -> tuple[NDArray[np.int_], str]:
     """The unit that intervals leave out together, as a number per run, and what it is in words.
 
     A `group` (runs that share a trunk, say) goes first; then (budget, architecture, recipe); without budgets, runs of
-    the same design (repeats with other seeds) stay together.
+    the same design (repeats with other seeds) stay together. `columns`: what a law reads, for laws of one's own.
     """
     if "group" in runs and (runs.label("group") != "").all():
         return _codes(runs.label("group")), "groups"
@@ -123,7 +131,7 @@ def cells(runs: Runs) -> tuple[NDArray[np.int_], str]:
         by.append(budget)
         words = "(budget, architecture) cells"
     else:
-        by += [runs[c] for c in ("n_once", "n_rec", "n", "r", "tokens", "position", "passes") if c in runs]
+        by += [runs[c] for c in dict.fromkeys((*_DESIGN, *columns)) if c in runs]
         words = "designs (no budgets to group them by: noise that runs of a budget share is not seen)"
     if "group" in runs:
         by.append(runs.label("group"))

@@ -266,17 +266,23 @@ def _step(theta: Array, gradient: Array, curvature: Array, damping: Array, held:
 def _seeds(problem: Problem, points: int, count: int) -> Array:
     """The best starting points of a fixed set: shapes spread evenly over the box, amplitudes solved for each.
 
-    A few iterations come before the choice: unpolished objectives all but ignore the narrower of two valleys.
+    Scales that are no amplitudes (Kaplan's N_c) cannot be solved for: more points, and a descent of the scales alone. A
+    few iterations come before the choice: unpolished objectives all but ignore the narrower of two valleys.
     """
     law, free = problem.law, problem.free
-    drawn = free & ~np.array([p.amplitude for p in law.params])
+    solved = free & np.array([p.amplitude for p in law.params])
+    scales = free & ~solved & np.array([p.log for p in law.params])
+    if scales.any():
+        points *= 4
+    drawn = free & ~solved
     theta = np.tile((law.low + law.high) / 2, (points, 1))
     theta[:, drawn] = law.low[drawn] + _even(points, int(drawn.sum())) * (law.high - law.low)[drawn]
     if problem.fixed is not None:
         theta = np.where(free, theta, problem.fixed)
-    solved = free & ~drawn
     if solved.any():
         theta = _with_amplitudes(problem, theta, solved)
+    if scales.any():
+        theta = minimise(problem, theta, held=np.tile(~scales, (points, 1)), max_iterations=20).theta
     theta = theta[_order(minimise(problem, theta, max_iterations=0).objective)[: 2 * count]]
     partly = minimise(problem, theta, max_iterations=8)
     return partly.theta[_order(partly.objective)[:count]]

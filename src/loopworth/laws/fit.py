@@ -115,7 +115,8 @@ def fit(
     law = get_law(law)
     fixed = dict(fix or {})
     method = interval or ("bootstrap" if protocol == "paper" else "jackknife")
-    resamples = resamples or (intervals.PAPER_RESAMPLES if protocol == "paper" else 1000)
+    if resamples is None:
+        resamples = intervals.PAPER_RESAMPLES if protocol == "paper" else 1000
     _check_options(law, fixed, delta, method, resamples, level, protocol)
     table = as_runs(runs)
     table = check_runs(table, needed_columns(law, table), OPTIONAL)
@@ -124,7 +125,7 @@ def fit(
     found = suspicions(table) + _remarks(law, table)
     problem = problem_of(law, table, delta, convention, fixed)
 
-    member, cell_words = cells(table)
+    member, cell_words = cells(table, law.columns)
     design = judge_design(problem, table)
     held = fixed
     if design.unknown == frozenset({"phi"}):

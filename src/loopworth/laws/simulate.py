@@ -29,7 +29,7 @@ def simulate(
     """
     rng = np.random.default_rng(seed)
     log_loss = np.log(law.predict(params, law_columns(law, design, convention)))
-    member, _ = cells(design)
+    member, _ = cells(design, law.columns)
     own = _noise(rng, len(design), tails)
     shared = _noise(rng, int(member.max()) + 1, tails)[member]
     return design.with_columns(loss=np.exp(log_loss + noise * own + cell_noise * shared))

@@ -197,7 +197,7 @@ def _cells(con: "DuckDBPyConnection", cell: str, name: str) -> np.ndarray:
         sure = f"isfinite({value}) AND NOT contains({text}, '_') AND NOT contains({text}, '+-')"
         odd = f"SELECT count(*) FROM raw WHERE trim({text}) <> '' AND ({sure}) IS NOT TRUE"
         if con.execute(odd).fetchall() == [(0,)]:
-            return con.execute(f"SELECT coalesce({value}, 'nan'::DOUBLE) AS x FROM raw").fetchnumpy()["x"]
+            return np.asarray(con.execute(f"SELECT coalesce({value}, 'nan'::DOUBLE) AS x FROM raw").fetchnumpy()["x"])
     return column(name, con.execute(f"SELECT coalesce({text}, '') AS x FROM raw").fetchnumpy()["x"])
 
 
@@ -289,7 +289,7 @@ def _kept(runs: Runs, where: str) -> Runs:
         try:
             if len(con.extract_statements(sql)) != 1:
                 raise BadInput(f"--where {where!r} is more than one expression. Join conditions with and, or.")
-            kept = con.execute(sql).fetchnumpy()["kept"]
+            kept = np.asarray(con.execute(sql).fetchnumpy()["kept"])
         except duckdb.Error as error:
             why = str(error).splitlines()[0].split("Error: ", 1)[-1].rstrip("!.")
             example = f"the columns are {', '.join(runs.columns)}; for instance: r != 2 and recipe = 'plain'"

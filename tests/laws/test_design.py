@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import loopworth as lw
+from loopworth.laws import published
 from loopworth.laws.design import CONVENTIONS, architectures, budgets, cells, convention_problem, law_columns
 from loopworth.ledger import as_runs
 
@@ -148,3 +149,27 @@ def test_an_interval_without_budgets_says_what_it_does_not_see():
     loss = (1.7 + 60 * size**-0.25 + 400 * tokens**-0.3) * np.exp(0.002 * rng.standard_normal(40))
     found = lw.fit({"n": size, "tokens": tokens, "loss": loss}, "chinchilla", diagnostics=False)
     assert any("noise that runs of a budget share is not seen" in w for w in found.warnings)
+
+
+def test_many_cells_are_left_out_by_random_groups_with_as_wide_an_interval():
+    rng = np.random.default_rng(1)
+    size, tokens = 10 ** rng.uniform(7, 9, 1500), 10 ** rng.uniform(9, 11, 1500)
+    loss = (1.7 + 60 * size**-0.25 + 400 * tokens**-0.3) * np.exp(0.002 * rng.standard_normal(1500))
+    runs = {"n": size, "tokens": tokens, "loss": loss}
+    many = lw.fit(runs, "chinchilla")
+    assert many.n_cells == 1500
+    assert many.diagnostics.left_out[0].count == 500
+    assert many.diagnostics.left_out[0].farthest["alpha"].startswith("group ")
+    assert any("500 random groups of designs" in w for w in many.warnings)
+    independent = lw.fit(runs, "chinchilla", interval="delta", diagnostics=False)
+    ratio = np.ptp(many.interval["alpha"]) / np.ptp(independent.interval["alpha"])
+    assert 0.85 < ratio < 1.25
+
+
+def test_every_run_with_an_r_of_its_own_is_fitted_without_a_law_for_each(grid):
+    rng = np.random.default_rng(2)
+    sampled = grid.with_columns(r=1 + 7 * rng.random(116))
+    found = lw.fit(lw.simulate(sampled, JOINT, published.JOINT, 0.001))
+    assert found.status == "ok"
+    assert found.diagnostics.architectures == ()
+    assert any("116 architectures: none is fitted or judged alone" in w for w in found.warnings)

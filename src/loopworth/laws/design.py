@@ -142,6 +142,14 @@ def cells(runs: Runs, columns: Sequence[str] = ()) -> tuple[NDArray[np.int_], st
     return member, words
 
 
+def gathered(member: NDArray[np.int_], most: int, seed: int = 0) -> NDArray[np.int_]:
+    """Where there are more than `most` cells, gather them into that many at random: as honest, and cheaper."""
+    count = int(member.max()) + 1
+    if count <= most:
+        return member
+    return (np.random.default_rng(seed).permutation(count) % most)[member]
+
+
 def _codes(values: NDArray) -> NDArray[np.int_]:
     """Equal values, equal numbers from 0; labels in order of appearance (sorting millions of strings is slow)."""
     if values.dtype == object:

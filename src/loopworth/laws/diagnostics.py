@@ -26,6 +26,8 @@ from loopworth.ledger import Runs
 
 # Leaving each run out costs runs^2: beyond this many it is not done.
 _MANY_RUNS = 1000
+# Beyond this many architectures (every run its own r, say) none is looked at alone.
+MANY_KINDS = 50
 
 
 @dataclass(frozen=True)
@@ -139,19 +141,19 @@ def diagnose(
     problem: Problem,
     best: Optimum,
     runs: Runs,
-    member: NDArray[np.int_],
     without_cell: Array,
+    cell_names: list[str],
     convention: str,
     fixed: Mapping[str, float],
 ) -> Diagnostics:
-    """All of them. `without_cell` are the refits with each cell left out, which the interval has made already."""
+    """All of them. `without_cell` are the refits with each named cell left out, which the interval has made already."""
     law, delta = problem.law, problem.delta
     restricted = tuple(
         refit(f"phi = {value:g}", law, runs, delta, convention, {**fixed, "phi": value})
         for value in (0.0, 1.0)
         if "phi" in law.names and "phi" not in fixed
     )
-    left_out = [_left_out("cells", law, best.theta, without_cell, cell_names(runs, member))]
+    left_out = [_left_out("cells", law, best.theta, without_cell, cell_names)]
     if len(runs) <= _MANY_RUNS:
         each, _ = leave_out(problem, best.theta, np.arange(len(runs)))
         left_out.append(_left_out("runs", law, best.theta, each, [f"row {row}" for row in runs.rows]))
@@ -179,6 +181,8 @@ def _residuals(problem: Problem, theta: Array, runs: Runs) -> tuple[Residuals, .
     loss = np.exp(problem.log_loss)
     error = loss * np.expm1(problem.residuals(theta))
     kind = architectures(runs)
+    if len(set(kind)) > MANY_KINDS:
+        return ()
     return tuple(
         Residuals(
             str(k),
@@ -215,7 +219,7 @@ def _per_architecture(law: Law, runs: Runs, delta: float, convention: str) -> tu
     if "phi" not in law.names:
         return ()
     single, kind = LAWS["chinchilla"], architectures(runs)
-    if any(name not in runs for name in needed_columns(single, runs)):
+    if any(name not in runs for name in needed_columns(single, runs)) or len(set(kind)) > MANY_KINDS:
         return ()
     return tuple(refit(str(k), single, runs.select(kind == k), delta, convention, {}) for k in dict.fromkeys(kind))
 

@@ -13,8 +13,17 @@ from numpy.typing import NDArray
 from loopworth.errors import BadInput
 from loopworth.laws import intervals
 from loopworth.laws.catalogue import get_law
-from loopworth.laws.design import architectures, cells, convention_problem, needed_columns
-from loopworth.laws.diagnostics import Diagnostics, Quality, diagnose, natural, problem_of, quality
+from loopworth.laws.design import architectures, cells, convention_problem, gathered, needed_columns
+from loopworth.laws.diagnostics import (
+    MANY_KINDS,
+    Diagnostics,
+    Quality,
+    cell_names,
+    diagnose,
+    natural,
+    problem_of,
+    quality,
+)
 from loopworth.laws.engine import Optimum, Problem, solve
 from loopworth.laws.identify import Verdict, judge_design, judge_optimum
 from loopworth.laws.isoflop import Frontier, Parabola, frontiers, parabolas
@@ -29,7 +38,9 @@ OPTIONAL = (
 PROTOCOLS = ("default", "paper")
 
 # Beyond this many runs everything but the optimum and its residuals is computed on a sample of them.
-_SAMPLE = 100_000
+_SAMPLE = 20_000
+# Cells beyond this many are left out, and resampled, by random groups of them.
+_CELLS = 500
 _FEW_CELLS = 8
 
 
@@ -147,16 +158,21 @@ def fit(
         found.append(
             f"interval and diagnostics come from {_SAMPLE:,} of the runs, drawn at random; the optimum from all"
         )
-    bounds = _interval(some, best, some_member, method, level, resamples, seed)
+    groups = gathered(some_member, _CELLS, seed)
+    count = int(groups.max()) + 1
+    if count <= int(some_member.max()):
+        cell_words = f"{count} random groups of {cell_words}"
+    bounds = _interval(some, best, groups, method, level, resamples, seed)
     verdict = design + judge_optimum(some, best, bounds)
-    found += _interval_remarks(bounds, len(np.unique(some_member)), cell_words, method)
+    found += _interval_remarks(bounds, count, cell_words, method)
 
     without_cell = bounds.refits if bounds and bounds.method == "jackknife" else None
     checks = None
-    if diagnostics and len(np.unique(some_member)) > 1:
+    if diagnostics and count > 1:
         if without_cell is None:
-            without_cell = intervals.leave_out(some, best.theta, some_member)[0]
-        checks = diagnose(some, best, some_runs, some_member, without_cell, convention, held)
+            without_cell = intervals.leave_out(some, best.theta, groups)[0]
+        names = cell_names(some_runs, some_member) if groups is some_member else [f"group {k}" for k in range(count)]
+        checks = diagnose(some, best, some_runs, without_cell, names, convention, held)
         found += _blind_remarks(checks)
     found += _outliers(problem, best.theta, table)
     drawn = parabolas(some_runs, law, best.theta, convention) if diagnostics else []
@@ -255,7 +271,7 @@ def _unidentified(
 def _interval(
     problem: Problem, best: Optimum, member: NDArray[np.int_], method: str, level: float, resamples: int, seed: int
 ) -> intervals.Intervals | None:
-    if method in ("jackknife", "bootstrap") and len(np.unique(member)) < 3:
+    if method in ("jackknife", "bootstrap") and int(member.max()) < 2:
         return None
     if method == "jackknife":
         return intervals.jackknife(problem, best.theta, member, level)
@@ -296,6 +312,10 @@ def _remarks(law: Law, runs: Runs) -> list[str]:
         found.append(
             f"{len(kinds)} architectures ({', '.join(map(str, kinds[:4]))}) in one fit of a law for one: "
             "--where picks one"
+        )
+    if len(kinds) > MANY_KINDS:
+        found.append(
+            f"{len(kinds):,} architectures: none is fitted or judged alone (a column architecture can name families)"
         )
     return found
 

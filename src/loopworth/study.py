@@ -1,0 +1,157 @@
+"""The question as data: what one run is. Strict, frozen, and named by a hash of what defines it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from loopworth.errors import BadInput
+from loopworth.shape import Shape
+
+SCHEMA = 1
+
+Positive = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Recipe(_Frozen):
+    """Optimiser, rates at the reference and what the reference is, schedule. `recipe.rates` transfers the rates.
+
+    `reference_tokens` is the data of the reference run: a choice to log, it moves phi.
+    """
+
+    optimizer: Literal["muonh", "muon", "adamw"] = "muonh"
+    matrix_rate: Positive = 0.014
+    embedding_rate: Positive = 0.3
+    head_rate: Positive = 0.004
+    norm_rate: Positive = 0.005
+    lane_rate: Positive = 0.01
+    reference_width: Positive = 640
+    reference_batch: Positive = 2**18
+    reference_tokens: Positive = 9.8e8
+    schedule: Literal["linear", "wsd"] = "linear"
+    warmup: Share = 0.0
+    decay: Share = 0.2
+    final_rate: Share = 0.1
+
+
+class RunSpec(_Frozen):
+    """One training run. `tokens` or `budget` (FLOPs), not both; `batch` in tokens a step.
+
+    `pack` names a folder made by `loopworth pack`, or a corpus that comes with the project. `kind` "trunk" keeps the
+    checkpoints that branches of `forks` tokens start from; a "branch" names its trunk. `labels` are not part of the id.
+    """
+
+    shape: Shape
+    pack: str = "words"
+    tokens: Positive | None = None
+    budget: Positive | None = None
+    batch: Annotated[int, Field(ge=1)] = 8192
+    recipe: Recipe = Recipe()
+    init_seed: int = 0
+    data_seed: int = 0
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    validation_tokens: Annotated[int, Field(ge=1)] = 2**18
+    kind: Literal["run", "trunk", "branch"] = "run"
+    forks: tuple[Positive, ...] = ()
+    trunk: str | None = None
+    labels: dict[str, str | float | int] = {}
+
+    @model_validator(mode="after")
+    def _whole(self) -> RunSpec:
+        if (self.tokens is None) == (self.budget is None):
+            raise ValueError("give tokens or budget (FLOPs), one of the two")
+        if self.batch % self.shape.context:
+            raise ValueError(f"batch = {self.batch} tokens is no whole number of rows of {self.shape.context}")
+        if self.steps < 1:
+            raise ValueError(f"{self.wanted_tokens:.4g} tokens are less than one step of {self.batch}")
+        if (self.kind == "branch") != (self.trunk is not None):
+            raise ValueError("a branch names its trunk, and nothing else does")
+        if (self.kind == "trunk") != bool(self.forks):
+            raise ValueError("a trunk names the forks (tokens of its branches), and nothing else does")
+        if self.kind != "run" and self.recipe.schedule != "wsd":
+            raise ValueError(f"a {self.kind} needs schedule = 'wsd'")
+        return self
+
+    @property
+    def wanted_tokens(self) -> float:
+        """Tokens asked for, or bought by the budget."""
+        return self.tokens if self.tokens is not None else self.shape.tokens(self.budget or 0.0)
+
+    @property
+    def steps(self) -> int:
+        """Whole steps within the tokens asked for."""
+        return self.shape.steps(self.wanted_tokens, self.batch)
+
+    @property
+    def trained_tokens(self) -> int:
+        """What D is: whole steps times batch."""
+        return self.steps * self.batch
+
+    @property
+    def rows_per_step(self) -> int:
+        """Rows of the global batch."""
+        return self.batch // self.shape.context
+
+    def defining(self) -> dict[str, Any]:
+        """The fields that differ from their defaults and define the run, in plain JSON."""
+        plain = self.model_dump(mode="json", exclude={"labels", "shape", "pack"}, exclude_defaults=True)
+        shape = asdict(self.shape)
+        usual = {f.name: f.default for f in fields(Shape)}
+        plain["shape"] = {k: v for k, v in shape.items() if k == "width" or v != usual[k]}
+        return plain
+
+    def run_id(self, corpus: str) -> str:
+        """A name that depends on what defines the run and nothing else; `corpus` is the hash of the pack's manifest."""
+        text = json.dumps({"schema": SCHEMA, "corpus": corpus, **self.defining()}, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def as_json(self) -> dict[str, Any]:
+        """Every field, for spec.json."""
+        return {"schema": SCHEMA, **self.model_dump(mode="json")}
+
+
+def parse_spec(raw: dict[str, Any], source: str = "spec") -> RunSpec:
+    """A RunSpec from plain data; BadInput says which field is wrong and what is allowed."""
+    raw = {k: v for k, v in raw.items() if k != "schema"}
+    try:
+        return RunSpec.model_validate(raw)
+    except ValidationError as error:
+        lines = []
+        for one in error.errors():
+            at = ".".join(str(part) for part in one["loc"])
+            why = one["msg"].removeprefix("Value error, ")
+            if one["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+                why = f"there is no such field; there are {', '.join(_siblings(one['loc']))}"
+            lines.append(f"{at + ': ' if at else ''}{why}")
+        raise BadInput(f"{source}: {'; '.join(lines)}") from None
+
+
+def _siblings(at: tuple[Any, ...]) -> list[str]:
+    if at[0] == "shape":
+        return [f.name for f in fields(Shape)]
+    return list((Recipe if at[0] == "recipe" else RunSpec).model_fields)
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """A spec file (TOML, or the spec.json of a run) as plain data."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+        return json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except FileNotFoundError:
+        raise BadInput(f"there is no file {path}. Check the path; you are in {Path.cwd()}.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} cannot be read: {error}.") from None
+    except ValueError as error:  # TOMLDecodeError and JSONDecodeError are ValueErrors
+        raise BadInput(f"{path} is not {'JSON' if path.suffix == '.json' else 'TOML'}: {error}.") from None

@@ -71,7 +71,7 @@ LINES = "\n".join(map(json.dumps, RECORDS))
         ("a.csv", '"r", loss,recipe\n"1",  2.5 ,"plain"\n2,"", linear\n 4,2.25e0,""\n'),
         ("a.tsv", CSV.replace(",", "\t")),
         ("a.TXT", CSV.replace(",", "|")),
-        ("a.csv.gz", gzip.compress(CSV.encode())),
+        ("a.csv.gz", gzip.compress(CSV.encode(), mtime=0)),
         ("[a]*?.csv", CSV),
         ("k=3.csv", CSV),
         ("a.data", CSV),
@@ -80,7 +80,7 @@ LINES = "\n".join(map(json.dumps, RECORDS))
         ("a.json", LINES),
         ("a.json", json.dumps(RECORDS)),
         ("a.json", json.dumps(RECORDS, indent=2)),
-        ("a.json.gz", gzip.compress(LINES.encode())),
+        ("a.json.gz", gzip.compress(LINES.encode(), mtime=0)),
         ("a.json", b"\xef\xbb\xbf" + LINES.encode()),
         ("a.log", LINES),
     ],
@@ -141,7 +141,7 @@ def test_a_bad_record_of_a_folder_is_named_by_its_path(tmp_path):
         ("a.csv", "", ["is empty"]),
         ("a.csv", "\n \n", ["is empty"]),
         ("a.csv", b"\xef\xbb\xbf\n", ["is empty"]),
-        ("a.csv.gz", gzip.compress(b""), ["is empty"]),
+        ("a.csv.gz", gzip.compress(b"", mtime=0), ["is empty"]),
         ("a.csv", "1,2.5\n4,2.25\n", ["no header", "'1,2.5'"]),
         ("a.csv", "1e9,plain\n4,linear\n", ["no header"]),
         ("a.csv", ",,\n1,2,3\n", ["no header"]),
@@ -158,7 +158,7 @@ def test_a_bad_record_of_a_folder_is_named_by_its_path(tmp_path):
         ("a.csv", b"r,recipe\n1,caf\xe9\n", ["UTF-8"]),
         ("a.csv", b"r,recipe\n" + b"1,x\n" * 400_000 + b"1,caf\xe9\n", ["line 400002", "UTF-8"]),
         ("a.csv.gz", CSV, ["cannot be read", "whole"]),
-        ("a.csv.gz", gzip.compress(CSV.encode() * 100)[:-12], ["cannot be read", "whole"]),
+        ("a.csv.gz", gzip.compress(CSV.encode() * 100, mtime=0)[:-12], ["cannot be read", "whole"]),
         ("a.parquet", CSV, ["cannot be read", "suffix"]),
         ("a.jsonl", '{"r": 1}\n\n{"r": 2\n', ["line 3", "not JSON"]),
         ("a.jsonl", '{"r": 1}\n7\n', ["row 2", "'7' is not a record"]),
@@ -174,7 +174,7 @@ def test_malformed_files_are_refused(write, name, content, words):
 
 def test_a_truncated_gzip_whose_beginning_can_be_read_is_refused(write):
     rows = "".join(f"{i},{math.sin(i) + 2}\n" for i in range(100_000))
-    message = refusal(write(gzip.compress(f"r,loss\n{rows}".encode())[:-50], "a.csv.gz"))
+    message = refusal(write(gzip.compress(f"r,loss\n{rows}".encode(), mtime=0)[:-50], "a.csv.gz"))
     assert "cannot be read" in message
 
 

@@ -15,7 +15,7 @@ from loopworth.laws.catalogue import get_law
 from loopworth.laws.design import budgets, cells, needed_columns
 from loopworth.laws.diagnostics import problem_of
 from loopworth.laws.fit import OPTIONAL, Fit, fit
-from loopworth.laws.intervals import leave_out
+from loopworth.laws.intervals import effective_cells, influence, leave_out
 from loopworth.laws.law import Array, Law
 from loopworth.ledger import Runs, as_runs, check_runs
 
@@ -164,14 +164,14 @@ def _difference(
     union = parts[name] | parts[reference]
     _, cell = np.unique(member[union], return_inverse=True)
     count = int(cell.max()) + 1
-    phi = law.names.index("phi")
-    moved = {
-        group: _phi_without(law, table, parts[group], union, cell, count, fits[group], phi, delta, convention)
-        for group in (name, reference)
-    }
-    without = moved[name] - moved[reference]
+    without, pull = np.zeros(count), np.zeros(int(union.sum()))
+    for group, sign in ((name, 1.0), (reference, -1.0)):
+        phi_without, phi_pull = _phi_without(law, table, parts[group], union, cell, fits[group], delta, convention)
+        without += sign * phi_without
+        pull += sign * phi_pull
     error = np.sqrt((count - 1) / count * ((without - without.mean()) ** 2).sum())
-    reach = float(error * stdtrit(count - 1, (1 + level) / 2))
+    degrees = effective_cells(pull[None], cell)[0]
+    reach = float(error * stdtrit(degrees, (1 + level) / 2))
     apart = ours.phi - theirs.phi
     interval = (apart - reach, apart + reach)
     return Difference(
@@ -192,20 +192,24 @@ def _phi_without(
     part: NDArray[np.bool_],
     union: NDArray[np.bool_],
     cell: NDArray[np.int_],
-    count: int,
     fitted: Fit,
-    phi: int,
     delta: float,
     convention: str,
-) -> Array:
-    """Phi of one group with each cell of the union left out; unchanged where the group has no such cell."""
-    theta = fitted.theta
+) -> tuple[Array, Array]:
+    """Phi of one group with each cell of the union left out, and the pull of each run of the union on it.
+
+    A cell that the group does not have leaves its phi as it is.
+    """
+    theta, phi = fitted.theta, law.names.index("phi")
     assert theta is not None
+    problem = problem_of(law, table.select(part), delta, convention, {})
     present, own = np.unique(cell[part[union]], return_inverse=True)
-    refits, _ = leave_out(problem_of(law, table.select(part), delta, convention, {}), theta, own)
-    found = np.full(count, theta[phi])
+    refits, _ = leave_out(problem, theta, own)
+    found = np.full(int(cell.max()) + 1, theta[phi])
     found[present] = refits[:, phi]
-    return found
+    pull = np.zeros(int(union.sum()))
+    pull[part[union]] = influence(problem, theta)[phi]
+    return found, pull
 
 
 def _loss_difference(

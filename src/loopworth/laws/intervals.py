@@ -40,21 +40,28 @@ def jackknife(problem: Problem, theta: Array, member: NDArray[np.int_], level: f
 
 
 def jackknife_degrees(problem: Problem, theta: Array, member: NDArray[np.int_]) -> Array:
-    """How many cells each parameter rests on, which is what its jackknife variance is worth in degrees of freedom.
+    """How many cells each parameter rests on, which is what its jackknife variance is worth in degrees of freedom."""
+    degrees = np.full(len(theta), float(member.max()))
+    degrees[problem.free] = effective_cells(influence(problem, theta), member)
+    return degrees
+
+
+def influence(problem: Problem, theta: Array) -> Array:
+    """How far a small change of each ln loss moves each free parameter, with the law made linear at theta."""
+    return np.asarray(np.linalg.pinv(problem.jacobian(theta)[problem.free].T, rcond=1e-12))
+
+
+def effective_cells(influence: Array, member: NDArray[np.int_]) -> Array:
+    """How many cells an estimate rests on, between 1 and one less than there are; `influence` has a row per estimate.
 
     A few cells at the ends of the grid decide phi: 14 rather than 24 on the paper's grid. (The effective number of
-    clusters of Carter, Schnepel and Steigerwald 2017, on the law made linear at the optimum.)
+    clusters of Carter, Schnepel and Steigerwald 2017.)
     """
-    free = problem.free
     count = int(member.max()) + 1
-    # Rows of `slopes` turn small changes of ln loss into changes of parameters.
-    slopes = np.linalg.pinv(problem.jacobian(theta)[free].T, rcond=1e-12)
-    share = np.stack([np.bincount(member, row**2, count) for row in slopes])
-    degrees = np.full(len(free), count - 1.0)
+    share = np.stack([np.bincount(member, row**2, count) for row in influence])
     with np.errstate(divide="ignore", invalid="ignore"):
         found = share.sum(1) ** 2 / (share**2).sum(1)
-    degrees[free] = np.where(np.isfinite(found), np.clip(found, 1.0, count - 1.0), count - 1.0)
-    return degrees
+    return np.where(np.isfinite(found), np.clip(found, 1.0, count - 1.0), count - 1.0)
 
 
 def leave_out(problem: Problem, theta: Array, member: NDArray[np.int_]) -> tuple[Array, int]:

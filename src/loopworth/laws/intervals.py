@@ -48,7 +48,7 @@ def jackknife_degrees(problem: Problem, theta: Array, member: NDArray[np.int_]) 
 
 def influence(problem: Problem, theta: Array) -> Array:
     """How far a small change of each ln loss moves each free parameter, with the law made linear at theta."""
-    return np.asarray(np.linalg.pinv(problem.jacobian(theta)[problem.free].T, rcond=1e-12))
+    return np.linalg.pinv(problem.jacobian(theta)[problem.free].T, rcond=1e-12).astype(float)
 
 
 def effective_cells(influence: Array, member: NDArray[np.int_]) -> Array:

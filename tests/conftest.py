@@ -1,8 +1,13 @@
 """What the tests share: shared measurements, the paper's grid with drawn losses, short ways to fit."""
 
 import csv
+import os
 import sys
 from pathlib import Path
+
+# Tests run in as many processes as there are cores: one thread each, set before numpy and torch load.
+for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[threads] = "1"
 
 import numpy as np
 import pytest

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from loopworth.errors import BadInput
+from loopworth.errors import BadInput, RunStopped
 
 if TYPE_CHECKING:
     from loopworth.laws.catalogue import LAWS
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from loopworth.laws.published import paper_grid
     from loopworth.laws.simulate import simulate
     from loopworth.ledger import Runs, read_runs
+    from loopworth.model.load import load
+    from loopworth.shape import Shape
+    from loopworth.study import RunRecord, RunSpec
+    from loopworth.train.run import train
 
 __version__ = "0.1.0"
 __all__ = [
@@ -26,15 +30,21 @@ __all__ = [
     "Law",
     "Parabola",
     "Param",
+    "RunRecord",
+    "RunSpec",
+    "RunStopped",
     "Runs",
+    "Shape",
     "compare",
     "fit",
     "frontiers",
+    "load",
     "log_sum_exp",
     "paper_grid",
     "parabolas",
     "read_runs",
     "simulate",
+    "train",
 ]
 
 # Names are fetched when first used: `loopworth --help` should not wait for numpy.
@@ -47,6 +57,10 @@ _HOME = {
     "loopworth.laws.published": ("paper_grid",),
     "loopworth.laws.simulate": ("simulate",),
     "loopworth.ledger": ("Runs", "read_runs"),
+    "loopworth.model.load": ("load",),
+    "loopworth.shape": ("Shape",),
+    "loopworth.study": ("RunRecord", "RunSpec"),
+    "loopworth.train.run": ("train",),
 }
 
 

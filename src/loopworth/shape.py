@@ -88,7 +88,8 @@ class Shape:
     @property
     def n_heads(self) -> float:
         """Attention heads; whole for a model that can be built."""
-        return self.heads or self.width / self.attention_size
+        heads = self.heads or self.width / self.attention_size
+        return int(heads) if heads == int(heads) else heads
 
     @property
     def d_attn(self) -> float:
@@ -119,6 +120,13 @@ class Shape:
     def injects(self) -> bool:
         """Whether there is an injection at all."""
         return self.r > 1
+
+    def buildable(self) -> None:
+        """Refuse sizes that count well enough but make no model: fractions of channels, heads or layers."""
+        sizes = {"width": self.width, "heads": self.n_heads, "key and value channels": self.d_kv, "d_ff": self.d_feed}
+        for name, value in sizes.items():
+            if value != int(value):
+                raise ValueError(f"a model needs whole {name}, not {value:g}")
 
     # Parameters
 

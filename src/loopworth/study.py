@@ -99,9 +99,60 @@ class RunSpec(_Frozen):
         return self.steps * self.batch
 
     @property
+    def rule_tokens(self) -> float:
+        """The D of the rates' rule: that of a trunk's longest branch, else the run's own."""
+        return max(self.forks) if self.kind == "trunk" else float(self.trained_tokens)
+
+    @property
+    def fork_steps(self) -> tuple[int, ...]:
+        """Steps of a trunk at which branches of `forks` tokens begin to decay."""
+        ends = (self.shape.steps(tokens, self.batch) for tokens in self.forks)
+        return tuple(sorted({end - round(self.recipe.decay * end) for end in ends}))
+
+    @property
+    def architecture(self) -> str:
+        """What the fits call the run's family: its passes, and what is not the published family's."""
+        shape, usual = self.shape, Shape(self.shape.width)
+        family = {
+            "injection": shape.injection if shape.injects and shape.injection != "linear" else None,
+            "r_bwd": shape.passes_with_gradient if shape.truncated else None,
+        }
+        family |= {n: getattr(shape, n) for n in ("depth", "prelude", "coda") if getattr(shape, n) != getattr(usual, n)}
+        return " ".join([f"r={shape.r}", *(f"{name}={value}" for name, value in family.items() if value is not None)])
+
+    @property
+    def title(self) -> str:
+        """A name for people; ids are for machines."""
+        return f"{self.architecture} width={self.shape.width} tokens={self.trained_tokens:.3g} seed={self.init_seed}"
+
+    @property
     def rows_per_step(self) -> int:
         """Rows of the global batch."""
         return self.batch // self.shape.context
+
+    def counts(self) -> dict[str, Any]:
+        """Everything that is known before training: parameters by group, FLOPs by part, tokens, steps, memory."""
+        shape = self.shape
+        in_flight = min(self.batch, max(shape.context, 2048))
+        return {
+            "architecture": self.architecture,
+            "parameters": shape.groups,
+            "total_parameters": sum(shape.groups.values()),
+            "n_once": shape.n_once,
+            "n_rec": shape.n_rec,
+            "n_injection": shape.n_injection,
+            "flops_forward": shape.flops_forward,
+            "flops_training": shape.flops_training,
+            "flops_per_token": shape.flops_per_token,
+            "budget": self.budget,
+            "batch": self.batch,
+            "steps": self.steps,
+            "tokens": self.trained_tokens,
+            "tokens_of_budget": self.wanted_tokens,
+            "flops": shape.flops_per_token * self.trained_tokens,
+            "memory_tokens": in_flight,
+            "memory_bytes": shape.memory(in_flight, 1 if self.recipe.optimizer != "adamw" else 2),
+        }
 
     def defining(self) -> dict[str, Any]:
         """The fields that differ from their defaults and define the run, in plain JSON."""
@@ -119,6 +170,45 @@ class RunSpec(_Frozen):
     def as_json(self) -> dict[str, Any]:
         """Every field, for spec.json."""
         return {"schema": SCHEMA, **self.model_dump(mode="json")}
+
+
+class RunRecord(_Frozen):
+    """What a run came to. Counts are raw groups: a fit chooses the convention. `loss` is nats per held-out token.
+
+    `status` is done, diverged or failed; without a loss, `reason` says why. `flops` is what was spent on training.
+    """
+
+    run_id: str
+    status: Literal["done", "diverged", "failed"]
+    reason: str = ""
+    corpus: str
+    architecture: str
+    recipe: str = ""
+    group: str = ""
+    r: int
+    n_once: int
+    n_rec: int
+    n_injection: int
+    n_head: int
+    parameters: dict[str, int]
+    tokens: int
+    steps: int
+    budget: float | None = None
+    flops_per_token: int
+    flops: int
+    flops_per_token_by_part: dict[str, int]
+    loss: float | None
+    loss_standard_error: float | None = None
+    bits_per_byte: float | None = None
+    validation_tokens: int
+    train_loss: float | None
+    seed: int
+    data_seed: int
+    labels: dict[str, str | float | int] = {}
+    seconds: float
+    tokens_per_second: float
+    compute: dict[str, str | bool | int]
+    environment: dict[str, str]
 
 
 def parse_spec(raw: dict[str, Any], source: str = "spec") -> RunSpec:

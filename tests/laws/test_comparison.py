@@ -179,3 +179,27 @@ def test_what_cannot_be_compared_is_refused(recipes, options, words):
 def test_one_group_is_refused(recipes):
     with pytest.raises(lw.BadInput, match=r"1 group\(s\) \(plain\); comparing takes two"):
         compare(recipes({"plain": 0.46}))
+
+
+def test_without_a_common_budget_it_is_said_and_no_losses_are_compared(draw):
+    plain, other = draw(0.003, seed=1), draw(0.003, seed=2, phi=0.65)
+    parts = [
+        (plain.select(plain["r"] == 1), ""),
+        (plain.select((plain["r"] > 1) & (plain["budget"] < 4e18)), "plain"),
+        (other.select((other["r"] > 1) & (other["budget"] > 4e18)), "hyper"),
+    ]
+    columns = {name: np.concatenate([part[name] for part, _ in parts]) for name in plain.columns}
+    labels = np.concatenate([[label] * len(part) for part, label in parts])
+    found = lw.compare(lw.Runs(columns).with_columns(recipe=labels))
+    assert any("no budget is common" in note for note in found.notes)
+    (difference,) = found.differences
+    assert difference.loss is None
+    assert "no runs of equal budget" in difference.verdict
+
+
+def test_a_recipe_in_bits_is_suspected(draw):
+    plain, other = draw(0.003, seed=1), draw(0.003, seed=2)
+    columns = {name: np.concatenate([plain[name], other[name]]) for name in plain.columns}
+    columns["loss"][116:] /= np.log(2)
+    table = lw.Runs(columns).with_columns(recipe=["a"] * 116 + ["b"] * 116)
+    assert any("bits among nats" in warning for warning in lw.compare(table).warnings)

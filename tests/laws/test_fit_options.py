@@ -1,5 +1,8 @@
 """Options are checked before anything is computed, and a fit predicts what it was fitted to."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -152,3 +155,88 @@ def test_a_sound_grid_warns_of_nothing_but_its_parabolas(runs):
     found = lw.fit(runs)
     assert found.status == "ok"
     assert all("iso-FLOP parabolas" in w for w in found.warnings)
+
+
+def test_predictions_count_sizes_as_the_fit_did(draw):
+    runs = draw(0.003)
+    for convention in ("once", "loop", "dropped", "once+head"):
+        found = lw.fit(runs, convention=convention, interval="none", diagnostics=False)
+        error = found.predict(runs) - runs["loss"]
+        assert np.sqrt((error**2).mean()) == pytest.approx(found.quality.rmse, rel=1e-9)
+    single = lw.fit(runs.select(runs["r"] == 4), "chinchilla", interval="none", diagnostics=False)
+    assert len(single.predict(runs.select(runs["r"] == 4))) == 29
+
+
+def test_a_fit_without_phi_predicts_at_its_own_r_only(draw):
+    runs = draw(0.003)
+    found = lw.fit(runs.select(runs["r"] == 2))
+    assert found.phi is None
+    size = {"n_once": 3e7, "n_rec": 3e7, "tokens": 2e9}
+    assert 2 < found.predict({**size, "r": 2})[0] < 4
+    with pytest.raises(lw.BadInput, match="without phi"):
+        found.predict({**size, "r": 4})
+    with pytest.raises(lw.BadInput, match="takes tokens too"):
+        found.predict({"n_once": 3e7, "n_rec": 3e7, "r": 2})
+
+
+@pytest.mark.parametrize("law", ["joint", "kaplan-n"])
+def test_a_fit_travels_between_processes(draw, law):
+    runs = draw(0.003)
+    found = lw.fit(runs.with_columns(n=runs["n_once"] + runs["n_rec"]), law, interval="none", diagnostics=False)
+    again = pickle.loads(pickle.dumps(found))
+    assert again.params == found.params
+    assert copy.deepcopy(found).params == found.params
+    with pytest.raises(TypeError, match="do not change"):
+        found.params["phi"] = 1.0
+
+
+def test_refits_that_did_not_converge_make_no_interval(draw):
+    """r of 1 and 1.001 hardly tells phi: an interval of refits that stand still would be far too narrow."""
+    runs = draw(0.003)
+    near = runs.with_columns(r=np.where(runs["r"] > 1, 1.001, 1.0))
+    found = lw.fit(near, diagnostics=False)
+    widths = found.interval["alpha"]
+    assert found.phi is None
+    assert widths is None or widths[1] - widths[0] > 0.02
+
+
+def test_tables_of_tokens_and_budgets_alone_fit_laws_of_one_column():
+    tokens = np.geomspace(1e9, 2e10, 20)
+    runs = {"tokens": tokens, "budget": tokens * 1e9, "loss": 3.0 * tokens**-0.02}
+    assert lw.fit(runs, "kaplan-d").status == "ok"
+    assert lw.fit(runs, "kaplan-c").status == "ok"
+
+
+@pytest.mark.parametrize("delta", [1e-6, 1e-12, 1e-300])
+def test_any_threshold_finds_the_least_absolute_deviations(draw, quick, delta):
+    runs = draw(0.003)
+    wanted = quick(runs, delta=1e-8)
+    assert quick(runs, delta=delta).phi == pytest.approx(wanted.phi, abs=2e-3)
+
+
+def test_a_negative_seed_is_refused(draw):
+    with pytest.raises(lw.BadInput, match="seed"):
+        lw.fit(draw(0.003), interval="bootstrap", seed=-1)
+
+
+def test_sides_of_an_interval_beyond_the_box_are_open(draw):
+    runs = draw(0.01)
+    for bounds, param in zip(lw.fit(runs, fix={"phi": 1.0}).interval.values(), lw.LAWS["joint"].params, strict=True):
+        if bounds is not None:
+            low, high = bounds
+            assert low is None or low > param.value(param.low)
+            assert high is None or high < param.value(param.high)
+
+
+def test_computed_budgets_must_be_shared_by_several_sizes_of_an_architecture(grid):
+    """Without budget and FLOPs per token, 6 x size x tokens of the paper's grid is equal across r by chance only."""
+    bare = grid.select(np.arange(116))
+    columns = {n: c for n, c in bare.columns.items() if n not in ("budget", "flops_per_token")}
+    runs = lw.simulate(lw.Runs(columns), lw.LAWS["joint"], JOINT, 0.003)
+    found = lw.fit(runs)
+    assert found.frontiers == ()
+    assert any("no budgets to group them by" in w for w in found.warnings)
+    whole = lw.simulate(
+        lw.Runs({n: c for n, c in grid.columns.items() if n != "budget"}), lw.LAWS["joint"], JOINT, 0.003
+    )
+    assert any("no column budget" in note for note in lw.fit(whole).notes)

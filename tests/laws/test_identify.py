@@ -159,3 +159,37 @@ def test_a_parameter_at_the_edge_of_its_box_is_named(quick):
     found = quick({"n": size, "loss": (1e12 / size) ** 1e-4 * 1.1}, "kaplan-n")
     assert "N_c ran to the edge of its box" in found.status
     _no_number(found, "N_c")
+
+
+@pytest.mark.parametrize("kept", [(2, 4), (2, 8), (4, 8)])
+def test_two_r_above_1_leave_two_values_of_phi_and_none_is_printed(draw, kept):
+    """Of equal executed depth, two looped families have the same ratio of sizes at two values of phi."""
+    for seed in (0, 1):
+        runs = draw(0.003, seed=seed)
+        found = lw.fit(runs.select(np.isin(runs["r"], kept)), diagnostics=False)
+        assert found.status.startswith("two optima: phi = ")
+        assert found.phi is None
+        assert found.interval["phi"] is None
+        assert found.params["alpha"] is not None
+
+
+@pytest.mark.parametrize("kept", [(1, 4), (1, 2, 4, 8)])
+def test_with_r_1_phi_has_one_optimum(draw, kept):
+    runs = draw(0.003)
+    assert lw.fit(runs.select(np.isin(runs["r"], kept)), diagnostics=False).status == "ok"
+
+
+def test_a_parameter_that_changes_nothing_is_named(draw):
+    runs = draw(0.003)
+    found = lw.fit(runs.with_columns(n_once=runs["n_once"] + runs["n_rec"], n_rec=np.zeros(116)), diagnostics=False)
+    assert "phi changes nothing in these runs" in found.status
+
+
+def test_refits_that_ran_to_their_box_are_no_numbers(draw):
+    """E of a few runs of one architecture often ends at its edge."""
+    runs = draw(0.01, seed=3)
+    halves = lw.fit(runs.select(runs["budget"] < 2e18)).diagnostics
+    at_edge = [r for r in (*halves.architectures, *halves.halves) if "edge of its box" in r.status]
+    assert at_edge
+    for refit in at_edge:
+        assert None in refit.params.values()

@@ -156,3 +156,13 @@ def test_published_runs_are_fitted_as_well_as_by_500_starts_of_scipy(measured, n
 @pytest.mark.parametrize(("noise", "cell_noise", "tails"), MORE_NOISES)
 def test_a_simulated_grid_is_fitted_as_well_as_by_500_starts_of_scipy(draw, problem, noise, cell_noise, tails):
     _not_worse(problem(draw(noise, cell_noise, tails, seed=21)), 500)
+
+
+@pytest.mark.parametrize("delta", [1e-3, 1e-5])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_few_runs_at_the_edge_of_the_box_are_solved_as_well_as_by_scipy(draw, problem, delta, seed):
+    """Six runs of one architecture send E, and then others, to the edge; descents must slide along it."""
+    runs = draw(0.01, seed=seed)
+    some = np.flatnonzero((runs["r"] == 2) & np.isin(runs["width"], [640, 768]))[:6]
+    posed = problem(runs.select(some), "chinchilla", delta)
+    assert solve(posed).objective <= scipy_best(posed, 60).fun * (1 + 1e-9) + 1e-15

@@ -8,6 +8,7 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 import time
 from types import SimpleNamespace
 
@@ -281,7 +282,7 @@ looped,8,x,b,done
         ("r != 2", [1, 3, 4]),
         ("r >= 2 and status = 'done'", [3, 4]),
         ("loss is not null", [1, 3]),
-        ("loss < 2.4 -- a comment", [3]),
+        ("loss is not null and loss < 2.4 -- a comment", [3]),
         ("kind = 'b'", [2, 4]),
         ("kind is null or r = 1", [1, 3]),
         ("\"architecture\" in ('plain')", [1]),
@@ -383,3 +384,20 @@ def test_a_line_added_by_hand_to_a_file_from_windows_is_read(write):
 
 def test_what_is_wrong_in_a_file_of_mixed_line_ends_is_still_named(write):
     assert "line 3" in refusal(write("r,loss\r\n1,2.5\n4\r\n"))
+
+
+def test_a_condition_on_a_cell_that_is_no_number_is_refused(write):
+    """Its row would be left out in silence."""
+    message = refusal(write(RUNS, "a.csv"), where="loss < 2.4")
+    assert "row 4" in message
+    assert "'x'" in message
+
+
+def test_runs_from_a_pipe_and_from_no_path_at_all(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=(CSV,))
+    writer.start()
+    assert len(read_runs(pipe)) == len(CSV.splitlines()) - 1
+    writer.join()
+    assert "empty" in refusal("  ")

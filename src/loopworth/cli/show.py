@@ -20,12 +20,12 @@ def show_laws() -> None:
     table = Table("law", "formula", "columns", "what it is for", title="Laws", title_justify="left")
     for law in LAWS.values():
         table.add_row(law.name, law.formula, ", ".join([*law.columns, "loss"]), law.about)
-    _console().print(table, highlight=False)
+    console().print(table, highlight=False)
 
 
 def show_fit(fit: Fit) -> None:
     """The fit as the paper prints it, what stands beside it, and what it means in a sentence."""
-    out = _console()
+    out = console()
     _say(out, f"{fit.law.name}: {fit.law.formula}", "bold")
     for note in fit.notes:
         _say(out, note)
@@ -50,7 +50,7 @@ def show_fit(fit: Fit) -> None:
 
 def show_comparison(found: Comparison) -> None:
     """One row per group, one sentence per difference."""
-    out = _console()
+    out = console()
     for note in found.notes:
         _say(out, note)
     names = next(iter(found.fits.values())).law.names
@@ -84,14 +84,14 @@ def meaning(fit: Fit) -> str:
     """The fit in a sentence."""
     if "phi" not in fit.law.names or "phi" in fit.fixed:
         known = [
-            f"{n} = {_number(v)} {_range(fit.interval[n])}".rstrip() for n, v in fit.params.items() if v is not None
+            f"{n} = {_number(v)} {_range(fit.interval[n], 4)}".rstrip() for n, v in fit.params.items() if v is not None
         ]
         status = "" if fit.status == "ok" else f" Status: {fit.status}."
         return f"{', '.join(known) or 'Nothing is determined'} ({_method(fit)}).{status}"
     if fit.phi is None:
         return f"What one recurrence is worth cannot be said from these runs: {fit.status}."
     bounds = fit.interval["phi"]
-    r = 4.0  # any number of passes would do; four is the usual one
+    r = min(4.0, fit.reach["r"][1])  # any number of passes that was run would do; four is the usual one
     worth = f"{r**fit.phi:.2f}"
     if bounds and bounds[0] is not None and bounds[1] is not None:
         worth += f" [{r ** bounds[0]:.2f}, {r ** bounds[1]:.2f}]"
@@ -135,7 +135,7 @@ def _architectures(checks: Diagnostics) -> Table:
 
 
 def _add(table: Table, refit: Refit, names: Iterable[str]) -> None:
-    if refit.status != "ok":
+    if all(refit.params[n] is None for n in names):
         table.add_row(refit.what, str(refit.n_runs), refit.status.split(":")[0], style="dim")
         return
     table.add_row(
@@ -183,15 +183,15 @@ def _number(value: float | None, digits: int = 4) -> str:
     return "-" if value is None else f"{value:.{digits}g}"
 
 
-def _range(bounds: tuple[float | None, float | None] | None) -> str:
+def _range(bounds: tuple[float | None, float | None] | None, digits: int | None = None) -> str:
     if bounds is None:
         return ""
-    low, high = ("open" if b is None else f"{b:.3f}" for b in bounds)
+    low, high = ("open" if b is None else _number(b, digits) if digits else f"{b:.3f}" for b in bounds)
     return f"[{low}, {high}]"
 
 
-def _console() -> Console:
-    # Not on a terminal, lines are as long as they need to be.
+def console() -> Console:
+    """Standard output; lines are cut to a terminal, never elsewhere."""
     return Console(width=None if sys.stdout.isatty() else 140)
 
 

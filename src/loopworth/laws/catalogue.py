@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -50,13 +51,10 @@ def _parcae(theta: Theta, x: Columns) -> Prediction:
     return _size_and_tokens(theta, np.log(x["r"] * x["n"]), np.log(x["tokens"]))
 
 
-def _power_law(column: str):
-    def log_loss(theta: Theta, x: Columns) -> Prediction:
-        scale, exponent = theta
-        distance = scale - np.log(x[column])
-        return exponent * distance, [exponent, distance]
-
-    return log_loss
+def _power_law(theta: Theta, x: Columns, column: str) -> Prediction:
+    scale, exponent = theta
+    distance = scale - np.log(x[column])
+    return exponent * distance, [exponent, distance]
 
 
 def _kaplan_nd(theta: Theta, x: Columns) -> Prediction:
@@ -123,7 +121,7 @@ _ALL = (
         "L = (N_c / n)^alpha_N",
         ("n",),
         (Param("N_c", -5, 150, log=True), Param("alpha_N", 0, 2.5)),
-        _power_law("n"),
+        partial(_power_law, column="n"),
         "size alone, everything else in abundance",
     ),
     Law(
@@ -131,7 +129,7 @@ _ALL = (
         "L = (D_c / tokens)^alpha_D",
         ("tokens",),
         (Param("D_c", -5, 150, log=True), Param("alpha_D", 0, 2.5)),
-        _power_law("tokens"),
+        partial(_power_law, column="tokens"),
         "data alone",
     ),
     Law(
@@ -139,7 +137,7 @@ _ALL = (
         "L = (C_c / budget)^alpha_C",
         ("budget",),
         (Param("C_c", -5, 200, log=True), Param("alpha_C", 0, 2.5)),
-        _power_law("budget"),
+        partial(_power_law, column="budget"),
         "compute alone; C_c in FLOPs like the column (1 PF-day is 8.64e19)",
     ),
     Law(

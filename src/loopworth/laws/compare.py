@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,8 @@ from loopworth.laws.design import budgets, cells, needed_columns
 from loopworth.laws.diagnostics import problem_of
 from loopworth.laws.fit import OPTIONAL, Fit, fit
 from loopworth.laws.intervals import effective_cells, influence, leave_out
-from loopworth.laws.law import Array, Law
+from loopworth.laws.law import Array, Frozen, Law
+from loopworth.laws.suspicion import suspicions
 from loopworth.ledger import Runs, as_runs, check_runs
 
 # Runs of two recipes are a pair when their sizes differ by less than this factor (an injection more or less).
@@ -91,6 +91,7 @@ def compare(
         table = table.with_columns(recipe=label.astype(str))
 
     notes = list(table.notes)
+    mixed = suspicions(table, recipes_apart=True)
     keep, note = _common_budgets(table, label, names)
     if note:
         notes.append(note)
@@ -110,14 +111,14 @@ def compare(
     return Comparison(
         by,
         reference,
-        MappingProxyType(fits),
+        Frozen(fits),
         differences,
         level,
         convention,
         int(shared.sum()),
         "; ".join(problems) or "ok",
         tuple(notes),
-        tuple(_baseline_warnings(table, label, shared, names) + _fit_warnings(fits)),
+        (*mixed, *_baseline_warnings(table, label, shared, names), *_fit_warnings(fits)),
     )
 
 
@@ -136,7 +137,9 @@ def _common_budgets(table: Runs, label: NDArray, names: list[str]) -> tuple[NDAr
         return np.ones(len(table), bool), None
     common = set.intersection(*(set(budget[label == name]) for name in names))
     keep = np.isin(budget, list(common))
-    if keep.all() or not common:
+    if not common:
+        return np.ones(len(table), bool), "no budget is common to all groups: their fits are over different budgets"
+    if keep.all():
         return np.ones(len(table), bool), None
     without = ", ".join(f"{c:.3g}" for c in np.unique(budget[~keep]))
     return keep, f"{int((~keep).sum())} runs left out: not every group has runs at {without} FLOPs"
@@ -254,6 +257,8 @@ def _verdict(
         f"{'lower' if better else 'higher'} loss at matched budget ({loss:+.3f} nats)"
         if better or worse
         else "no clear difference in loss at matched budget"
+        if loss is not None
+        else "no runs of equal budget, r and size to compare losses at"
     )
     if interval[0] <= 0 <= interval[1]:
         return f"phi of {name} and {reference} cannot be told apart; {loss_words}"

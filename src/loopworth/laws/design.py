@@ -17,6 +17,7 @@ CONVENTIONS = ("once", "loop", "dropped", "once+head")
 # Budgets closer than this are one budget; a group that spans more than the second factor is no budget at all.
 _SAME_BUDGET = 1.03
 _ONE_BUDGET_SPAN = 1.25
+_ONE_COMPUTED_SPAN = 1.01
 
 # What makes two runs the same but for their seeds.
 _DESIGN = ("n_once", "n_rec", "n", "r", "tokens", "position", "passes")
@@ -78,8 +79,10 @@ def architectures(runs: Runs) -> NDArray[np.object_]:
 def budgets(runs: Runs) -> Array | None:
     """Each run's budget in FLOPs, one value per group of near-equal ones; None where there are no such groups.
 
-    From the column `budget`, else from flops_per_token x tokens, else from 6 x executed parameters x tokens.
+    From the column `budget`, else from flops_per_token x tokens, else from 6 x executed parameters x tokens; those that
+    are computed must be near equal indeed, and shared by several designs.
     """
+    span = _ONE_BUDGET_SPAN if "budget" in runs else _ONE_COMPUTED_SPAN
     if "budget" in runs:
         compute = runs["budget"]
     elif "tokens" not in runs:
@@ -99,12 +102,24 @@ def budgets(runs: Runs) -> Array | None:
     low, high = np.full(len(count), np.inf), np.zeros(len(count))
     np.minimum.at(low, group, compute)
     np.maximum.at(high, group, compute)
-    if (high > low * _ONE_BUDGET_SPAN).any():
+    if (high > low * span).any():
         return None
-    # Computed ones that hardly any two designs share are no budgets; repeats with other seeds are one design.
-    if "budget" not in runs and len(count) > len(np.unique(compute + 1j * runs["tokens"])) / 2:
+    if "budget" not in runs and _by_chance(runs, group):
         return None
     return np.sqrt(low * high)[group]
+
+
+def _by_chance(runs: Runs, group: NDArray[np.int_]) -> bool:
+    """Computed budgets are none if hardly any two sizes of an architecture share one; repeats count once."""
+    kind = _codes(architectures(runs))
+    designs = np.unique(np.stack([kind, group, np.unique(runs["tokens"], return_inverse=True)[1]]), axis=1)
+    shared = np.unique(designs[:2], axis=1).shape[1]
+    return shared > designs.shape[1] / 2
+
+
+def derived_budget(runs: Runs) -> str:
+    """In words, what budgets come from where there is no column of that name."""
+    return "flops_per_token x tokens" if "flops_per_token" in runs else "6 x executed parameters x tokens"
 
 
 def executed_parameters(runs: Runs) -> Array | None:

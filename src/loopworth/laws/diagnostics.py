@@ -18,8 +18,8 @@ from loopworth.laws.design import (
     law_columns,
     needed_columns,
 )
-from loopworth.laws.engine import Optimum, Problem, minimise, solve
-from loopworth.laws.identify import judge_design
+from loopworth.laws.engine import Optimum, Problem, solve
+from loopworth.laws.identify import judge_design, judge_quickly
 from loopworth.laws.intervals import leave_out
 from loopworth.laws.law import Array, Law
 from loopworth.ledger import Runs
@@ -128,8 +128,10 @@ def refit(what: str, law: Law, runs: Runs, delta: float, convention: str, fixed:
     if verdict.unknown:
         return Refit(what, len(runs), verdict.status, dict.fromkeys(law.names))
     best = solve(problem, patient=False)
+    verdict += judge_quickly(problem, best)
     good = quality(problem, best.theta, runs)
-    return Refit(what, len(runs), "ok", natural(law, best.theta), best.objective, good.r2, good.rmse)
+    params = {n: None if n in verdict.unknown else v for n, v in natural(law, best.theta).items()}
+    return Refit(what, len(runs), verdict.status, params, best.objective, good.r2, good.rmse)
 
 
 def natural(law: Law, theta: Array) -> dict[str, float]:
@@ -164,7 +166,7 @@ def diagnose(
         architectures=_per_architecture(law, runs, delta, convention),
         conventions=_by_convention(problem, best, runs, convention, fixed),
         left_out=tuple(left_out),
-        blind=_blind(problem, best, runs),
+        blind=_blind(problem, runs),
     )
 
 
@@ -248,7 +250,7 @@ def _left_out(what: str, law: Law, theta: Array, refits: Array, names: list[str]
     return LeftOut(what, len(refits), ends[0], ends[1], {n: names[k] for n, k in zip(law.names, far, strict=True)})
 
 
-def _blind(problem: Problem, best: Optimum, runs: Runs) -> tuple[Blind, ...]:
+def _blind(problem: Problem, runs: Runs) -> tuple[Blind, ...]:
     """Every budget but the lowest two as the cut: what the smaller runs foretell of the larger."""
     budget = budgets(runs)
     if budget is None:
@@ -257,13 +259,12 @@ def _blind(problem: Problem, best: Optimum, runs: Runs) -> tuple[Blind, ...]:
     cuts = [c for c in np.unique(budget)[2:] if (budget < c).sum() > enough]
     if not cuts:
         return ()
-    weights = np.stack([(budget < c).astype(float) for c in cuts])
-    ends = minimise(problem, np.tile(best.theta, (len(cuts), 1)), weights)
     loss = np.exp(problem.log_loss)
     found = []
-    for cut, theta in zip(cuts, ends.theta, strict=True):
-        error = loss * np.expm1(problem.residuals(theta))
+    for cut in cuts:
         seen = budget < cut
+        theta = solve(problem.rows(np.flatnonzero(seen)), patient=False).theta
+        error = loss * np.expm1(problem.residuals(theta))
         found.append(
             Blind(
                 float(cut),

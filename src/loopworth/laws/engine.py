@@ -6,8 +6,9 @@ array, which is what makes a thousand refits cost what a few SciPy calls do.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
-from itertools import combinations
+from itertools import combinations, repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,8 @@ _SEEDS = 128
 _POLISHED = 16
 _ENOUGH = 3
 _PAPER_STARTS = 500
+# Below this threshold a Huber term is an absolute value to nine digits, and derivatives say no more.
+_FINEST = 1e-9
 
 
 @dataclass(frozen=True)
@@ -73,15 +76,20 @@ class Minima:
     objective: Array
     converged: NDArray[np.bool_]
 
+    def __iter__(self) -> Iterator[NDArray]:
+        return iter((self.theta, self.objective, self.converged))
+
 
 @dataclass(frozen=True)
 class Optimum:
-    """The best of many starts, and how many of them found it."""
+    """The best of many starts, how many of them found it, and where all of them ended."""
 
     theta: Array
     objective: float
     starts: int
     agreeing: int
+    ends: Minima
+    converged: bool
 
 
 def huber(residual: Array, delta: float) -> Array:
@@ -98,6 +106,13 @@ def minimise(
     max_iterations: int = 500,
 ) -> Minima:
     """Descend from each row of `theta`; `weights` (batch, runs) count runs, `held` (batch, params) marks fixed ones."""
+    if problem.delta < _FINEST:
+        ends = minimise(replace(problem, delta=_FINEST), theta, weights, held, max_iterations)
+        exact = [
+            (huber(problem.residuals(t), problem.delta) * w).sum()
+            for t, w in zip(ends.theta, _each(weights), strict=False)
+        ]
+        return replace(ends, objective=np.array(exact))
     theta = np.clip(np.array(theta, dtype=float), problem.law.low, problem.law.high)
     held = np.zeros(theta.shape, bool) if held is None else held.copy()
     if problem.fixed is not None:
@@ -137,17 +152,23 @@ def _descend(problem: Problem, theta: Array, weights: Array | None, held: NDArra
             break
         here = state if len(at) == len(theta) else state.rows(at)
         step = _step(theta[at], here.gradient, here.curvature, damping[at], held[at], law)
-        promise = -(here.gradient * (np.clip(theta[at] + step, law.low, law.high) - theta[at])).sum(-1)
+        promise = -(here.gradient * step).sum(-1)
         moved = np.clip(theta[at] + _bend(problem, theta[at], step, here, damping[at], held[at]), law.low, law.high)
         there = _look(problem, moved, None if weights is None else weights[at], damping[at])
         better = there.objective < here.objective
-        finished = (promise <= 1e-12 * here.objective) & (damping[at] < 1e-2)
+        finished = (np.abs(promise) <= 1e-12 * here.objective) & (damping[at] < 1e-2)
         finished |= here.objective < 1e-27 * len(problem)
         state.update(at[better], there.rows(np.flatnonzero(better)))
         theta[at[better]] = moved[better]
         converged[at[finished]] = True
         damping[at] *= np.where(better, 0.2, 6.0)
         going[at[finished | (damping[at] > 1e8)]] = False
+    # Where rounding leaves no decrease to be had, the undamped step says whether there was one to be found.
+    at = np.flatnonzero(~converged & np.isfinite(state.objective))
+    if len(at):
+        step = _step(theta[at], state.gradient[at], state.curvature[at], np.zeros(len(at)), held[at], law)
+        promise = -(state.gradient[at] * step).sum(-1)
+        converged[at] = np.abs(promise) <= 1e-9 * state.objective[at]
     return theta, state.objective, converged
 
 
@@ -170,11 +191,28 @@ def solve(problem: Problem, protocol: str = "default", patient: bool = True) -> 
     if patient and protocol != "paper" and optimum.agreeing < _ENOUGH:
         # A rugged objective (few runs, many parameters): look harder.
         wide = _seeds(seen, 4 * _SEEDS, 8 * _POLISHED)
-        optimum = _best(minimise(seen, np.concatenate([theta, wide]), max_iterations=2000))
-    if seen is not problem:
-        ends = minimise(problem, optimum.theta[None])
-        optimum = replace(optimum, theta=ends.theta[0], objective=float(ends.objective[0]))
+        optimum = min(optimum, _best(minimise(seen, wide, max_iterations=2000)), key=lambda found: found.objective)
+    if protocol != "paper":
+        smooth = minimise(seen, _smoothly(seen, optimum.ends.theta[: _POLISHED // 2]))
+        optimum = _best(Minima(*(np.concatenate(pair) for pair in zip(optimum.ends, smooth, strict=True))))
+    if seen is not problem or not optimum.converged:
+        ends = minimise(problem, optimum.theta[None], max_iterations=5000)
+        optimum = replace(
+            optimum, theta=ends.theta[0], objective=float(ends.objective[0]), converged=bool(ends.converged[0])
+        )
     return optimum
+
+
+def _smoothly(problem: Problem, theta: Array) -> Array:
+    """Starts that have followed the optimum from a wide threshold to a narrow one.
+
+    With few runs, or a threshold far below their noise, the objective is all kinks, and descents freeze in them.
+    """
+    delta = 0.1
+    while delta > 1.5 * max(problem.delta, _FINEST):
+        theta = minimise(replace(problem, delta=delta), theta, max_iterations=100).theta
+        delta /= 10**0.5 if delta < 2e-3 else 10
+    return theta
 
 
 def _best(ends: Minima) -> Optimum:
@@ -182,7 +220,13 @@ def _best(ends: Minima) -> Optimum:
     values = np.where(np.isfinite(ends.objective), ends.objective, np.inf)
     best = int(values.argmin())
     agreeing = int((values <= values[best] * (1 + 1e-6) + 1e-15).sum())
-    return Optimum(ends.theta[best], float(ends.objective[best]), len(values), agreeing)
+    return Optimum(
+        ends.theta[best], float(ends.objective[best]), len(values), agreeing, ends, bool(ends.converged[best])
+    )
+
+
+def _each(weights: Array | None) -> Iterable[Array | float]:
+    return repeat(1.0) if weights is None else weights
 
 
 def _columns(theta: Array) -> list[Array]:
@@ -246,21 +290,44 @@ def _bend(problem: Problem, theta: Array, step: Array, here: _View, damping: Arr
 
 
 def _step(theta: Array, gradient: Array, curvature: Array, damping: Array, held: NDArray[np.bool_], law: Law) -> Array:
-    """Newton's step in units of each parameter's own curvature; parameters pressed against the box stay."""
-    stuck = held | ((theta <= law.low) & (gradient > 0)) | ((theta >= law.high) & (gradient < 0))
+    """Newton's step within the box, in units of each parameter's own curvature.
+
+    What the step would take out of the box goes to its edge, and the others are solved for again given that: clipped
+    alone, it would leave them on their way to a place that is not reached.
+    """
     diagonal = np.einsum("spp->sp", curvature)
     unit = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
     scaled = curvature / unit[:, :, None] / unit[:, None, :]
     every = range(theta.shape[1])
     scaled[:, every, every] = 1.0 + np.maximum(damping * 1e-3, 1e-14)[:, None]
-    scaled = np.where(stuck[:, :, None] | stuck[:, None, :], np.eye(theta.shape[1]), scaled)
-    downhill = np.where(stuck, 0.0, -gradient / unit)
+    given = held | ((theta <= law.low) & (gradient > 0)) | ((theta >= law.high) & (gradient < 0))
+    imposed = np.zeros_like(theta)
+    downhill = -gradient / unit
+    step = _solved(scaled, downhill, given, imposed)
+    at = np.arange(len(theta))
+    for _ in every:
+        ends = theta[at] + step[at] / unit[at]
+        out = ~given[at] & ((ends < law.low) | (ends > law.high))
+        some = out.any(1)
+        if not some.any():
+            break
+        at, out, ends = at[some], out[some], ends[some]
+        imposed[at] = np.where(out, (np.clip(ends, law.low, law.high) - theta[at]) * unit[at], imposed[at])
+        given[at] |= out
+        step[at] = _solved(scaled[at], downhill[at], given[at], imposed[at])
+    return step / unit
+
+
+def _solved(matrix: Array, right: Array, given: NDArray[np.bool_], values: Array) -> Array:
+    """The solutions of a batch of linear systems in which some unknowns have given values."""
+    right = np.where(given, values, right - np.matmul(matrix, np.where(given, values, 0.0)[:, :, None])[:, :, 0])
+    matrix = np.where(given[:, :, None] | given[:, None, :], np.eye(matrix.shape[1]), matrix)
     try:
-        step = np.linalg.solve(scaled, downhill[:, :, None])[:, :, 0]
+        found = np.linalg.solve(matrix, right[:, :, None])[:, :, 0]
     except np.linalg.LinAlgError:
         # Parameters that do the same thing exactly: the shortest step serves.
-        step = (np.linalg.pinv(scaled) @ downhill[:, :, None])[:, :, 0]
-    return np.where(np.isfinite(step), step, 0.0) / unit
+        found = (np.linalg.pinv(matrix) @ right[:, :, None])[:, :, 0]
+    return np.where(np.isfinite(found), found, 0.0)
 
 
 def _seeds(problem: Problem, points: int, count: int) -> Array:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,16 @@ from numpy.typing import NDArray
 from loopworth.errors import BadInput
 from loopworth.laws import intervals
 from loopworth.laws.catalogue import get_law
-from loopworth.laws.design import architectures, cells, convention_problem, gathered, needed_columns
+from loopworth.laws.design import (
+    architectures,
+    budgets,
+    cells,
+    convention_problem,
+    derived_budget,
+    gathered,
+    law_columns,
+    needed_columns,
+)
 from loopworth.laws.diagnostics import (
     MANY_KINDS,
     Diagnostics,
@@ -27,7 +35,7 @@ from loopworth.laws.diagnostics import (
 from loopworth.laws.engine import Optimum, Problem, solve
 from loopworth.laws.identify import Verdict, judge_design, judge_optimum
 from loopworth.laws.isoflop import Frontier, Parabola, frontiers, parabolas
-from loopworth.laws.law import Array, Law
+from loopworth.laws.law import Array, Frozen, Law
 from loopworth.laws.suspicion import suspicions
 from loopworth.ledger import Runs, as_runs, check_runs
 
@@ -36,12 +44,15 @@ OPTIONAL = (
     "seed", "group",
 )  # fmt: skip
 PROTOCOLS = ("default", "paper")
+_COUNTED = ("n_once", "n_rec", "n_injection", "n_head", "n")
 
 # Beyond this many runs everything but the optimum and its residuals is computed on a sample of them.
 _SAMPLE = 20_000
 # Cells beyond this many are left out, and resampled, by random groups of them.
 _CELLS = 500
 _FEW_CELLS = 8
+# More refits than this share without convergence, and an interval made of them says too little.
+_LOST = 0.05
 
 
 class ExtrapolationWarning(UserWarning):
@@ -86,10 +97,16 @@ class Fit:
         return self.params.get("phi")
 
     def predict(self, columns: Mapping[str, object] | Runs) -> Array:
-        """Loss in nats per token; warns (ExtrapolationWarning) where a column leaves the range of the fitted runs."""
+        """Loss in nats per token of runs, their sizes counted by the fit's convention; single numbers are repeated.
+
+        Warns (ExtrapolationWarning) where a column leaves the range of the fitted runs.
+        """
         if self.theta is None:
             raise BadInput(f"This fit has no parameters to predict with: {self.status}.")
-        x = {name: np.atleast_1d(np.asarray(columns[name], dtype=float)) for name in self.law.columns}
+        x = self._counted(columns)
+        unknown = [name for name, value in self.params.items() if value is None]
+        if unknown and not self._of_one_r(unknown, x):
+            raise BadInput(f"This fit cannot predict without {', '.join(unknown)}: {self.status}.")
         for name, (low, high) in self.reach.items():
             beyond = max(
                 float(x[name].max(initial=low)) / high if high else 1.0,
@@ -100,6 +117,21 @@ class Fit:
                 warnings.warn(message, ExtrapolationWarning, stacklevel=2)
         theta = [t[None, None] for t in self.theta]
         return np.exp(self.law.log_loss(theta, x)[0])[0] * np.ones(len(next(iter(x.values()))))
+
+    def _counted(self, columns: Mapping[str, object] | Runs) -> Mapping[str, Array]:
+        given = columns.columns if isinstance(columns, Runs) else columns
+        numbers = {name: v for name, v in given.items() if name in _COUNTED or name in self.law.columns}
+        shaped = np.broadcast_arrays(*(np.atleast_1d(np.asarray(v, dtype=float)) for v in numbers.values()))
+        table = Runs(dict(zip(numbers, shaped, strict=True)), "columns to predict for")
+        if absent := [name for name in needed_columns(self.law, table)[:-1] if name not in table]:
+            raise BadInput(f"predicting with law {self.law.name} takes {', '.join(absent)} too.")
+        if self.convention == "once+head" and "n_head" not in table and "n_once" in table:
+            raise BadInput("this fit counts the head (convention once+head): give n_head too.")
+        return law_columns(self.law, table, self.convention)
+
+    def _of_one_r(self, unknown: list[str], x: Mapping[str, Array]) -> bool:
+        """Fitted to one r alone, the law still predicts at that r."""
+        return unknown == ["phi"] and np.ptp(self.reach["r"]) == 0 and bool((x["r"] == self.reach["r"][0]).all())
 
 
 def fit(
@@ -128,11 +160,13 @@ def fit(
     method = interval or ("bootstrap" if protocol == "paper" else "jackknife")
     if resamples is None:
         resamples = intervals.PAPER_RESAMPLES if protocol == "paper" else 1000
-    _check_options(law, fixed, delta, method, resamples, level, protocol)
+    _check_options(law, fixed, delta, method, resamples, level, protocol, seed)
     table = as_runs(runs)
     table = check_runs(table, needed_columns(law, table), OPTIONAL)
     if reason := convention_problem(law, table, convention):
         raise BadInput(f"Convention {convention!r} is {reason}.")
+    if "budget" not in table and budgets(table) is not None:
+        table = table.noting(f"no column budget: runs of equal {derived_budget(table)} are taken to share one")
     found = suspicions(table) + _remarks(law, table)
     problem = problem_of(law, table, delta, convention, fixed)
 
@@ -146,6 +180,8 @@ def fit(
         return _unidentified(law, table, design, problem, method, level, convention, protocol, fixed, member, found)
 
     best = solve(problem, protocol)
+    if not best.converged:
+        found.append("the descent did not end on its optimum: every figure of this fit is provisional")
     if best.agreeing < 3:
         found.append(
             f"only {best.agreeing} of {best.starts} starts found this optimum: a rugged fit, read it with care"
@@ -163,6 +199,10 @@ def fit(
     if count <= int(some_member.max()):
         cell_words = f"{count} random groups of {cell_words}"
     bounds = _interval(some, best, groups, method, level, resamples, seed)
+    lost = bounds.lost_share if bounds else 0.0
+    if bounds and lost > _LOST:
+        found.append(f"no interval: {lost:.0%} of the {method}'s refits did not converge, so it would be too narrow")
+        bounds = None
     verdict = design + judge_optimum(some, best, bounds)
     found += _interval_remarks(bounds, count, cell_words, method)
 
@@ -181,7 +221,7 @@ def fit(
     return Fit(
         law=law,
         status=verdict.status,
-        params=MappingProxyType({n: None if n in verdict.unknown else fixed.get(n, values[n]) for n in law.names}),
+        params=Frozen({n: None if n in verdict.unknown else fixed.get(n, values[n]) for n in law.names}),
         interval=_natural_interval(problem, bounds, verdict),
         interval_method=method,
         level=level,
@@ -194,19 +234,26 @@ def fit(
         convention=convention,
         delta=delta,
         protocol=protocol,
-        fixed=MappingProxyType(fixed),
+        fixed=Frozen(fixed),
         diagnostics=checks,
         parabolas=tuple(drawn),
         frontiers=tuple(frontiers(drawn)),
         notes=table.notes,
         warnings=tuple(found),
         theta=best.theta,
-        reach=MappingProxyType({n: (float(c.min()), float(c.max())) for n, c in problem.x.items()}),
+        reach=Frozen({n: (float(c.min()), float(c.max())) for n, c in problem.x.items()}),
     )
 
 
 def _check_options(
-    law: Law, fixed: Mapping[str, float], delta: float, method: str, resamples: int, level: float, protocol: str
+    law: Law,
+    fixed: Mapping[str, float],
+    delta: float,
+    method: str,
+    resamples: int,
+    level: float,
+    protocol: str,
+    seed: int,
 ) -> None:
     params = dict(zip(law.names, law.params, strict=True))
     for name, value in fixed.items():
@@ -224,6 +271,8 @@ def _check_options(
         raise BadInput(f"There is no interval method {method!r}. There are: {', '.join(intervals.METHODS)}.")
     if not 0 < level < 1:
         raise BadInput(f"level is {level:g}; it must lie between 0 and 1, such as 0.95.")
+    if seed < 0:
+        raise BadInput(f"seed is {seed}; it must be 0 or more.")
     if resamples < 2:
         raise BadInput(f"resamples is {resamples}; it must be at least 2.")
     if protocol not in PROTOCOLS:
@@ -246,8 +295,8 @@ def _unidentified(
     return Fit(
         law=law,
         status=verdict.status,
-        params=MappingProxyType(dict.fromkeys(law.names)),
-        interval=MappingProxyType(dict.fromkeys(law.names)),
+        params=Frozen(dict.fromkeys(law.names)),
+        interval=Frozen(dict.fromkeys(law.names)),
         interval_method=method,
         level=level,
         objective=None,
@@ -259,7 +308,7 @@ def _unidentified(
         convention=convention,
         delta=problem.delta,
         protocol=protocol,
-        fixed=MappingProxyType(dict(fixed)),
+        fixed=Frozen(dict(fixed)),
         diagnostics=None,
         parabolas=tuple(parabolas(runs, convention=convention)),
         frontiers=(),
@@ -289,11 +338,11 @@ def _natural_interval(
     if bounds is not None:
         for k, param in enumerate(problem.law.params):
             if problem.free[k] and param.name not in verdict.unknown:
-                low, high = (
-                    param.value(float(side[k])) if np.isfinite(side[k]) else None for side in (bounds.low, bounds.high)
-                )
+                # A side beyond the box is open: the fit could not have gone there.
+                low = param.value(float(bounds.low[k])) if bounds.low[k] > param.low else None
+                high = param.value(float(bounds.high[k])) if bounds.high[k] < param.high else None
                 named[param.name] = (low, high)
-    return MappingProxyType(named)
+    return Frozen(named)
 
 
 def _remarks(law: Law, runs: Runs) -> list[str]:
@@ -323,8 +372,10 @@ def _remarks(law: Law, runs: Runs) -> list[str]:
 def _interval_remarks(bounds: intervals.Intervals | None, count: int, words: str, method: str) -> list[str]:
     if method == "none":
         return []
-    if bounds is None:
+    if bounds is None and count < 3:
         return [f"no interval: {method} needs at least 3 cells, here are {count}"]
+    if bounds is None:
+        return []
     found = []
     if method in ("jackknife", "bootstrap"):
         if not words.startswith(("(", "groups")):

@@ -26,6 +26,11 @@ class Intervals:
     refits: Array | None = None
     unconverged: int = 0
 
+    @property
+    def lost_share(self) -> float:
+        """The share of refits that did not converge."""
+        return self.unconverged / len(self.refits) if self.refits is not None else 0.0
+
 
 def jackknife(problem: Problem, theta: Array, member: NDArray[np.int_], level: float) -> Intervals:
     """Leave each cell out in turn; Student's t with as many degrees as cells that matter.

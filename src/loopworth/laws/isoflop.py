@@ -50,7 +50,8 @@ def parabolas(
 ) -> list[Parabola]:
     """One per (budget, architecture). With a fitted law, each is checked for bias too."""
     budget = budgets(runs)
-    if budget is None or "tokens" not in runs:
+    sized = "n" in runs or {"n_once", "n_rec"} <= set(runs.columns)
+    if budget is None or not sized or "tokens" not in runs:
         return []
     size = law_columns(_SIZE, runs, convention)["n"]
     kind = architectures(runs)
@@ -68,7 +69,7 @@ def parabolas(
 
 
 def frontiers(found: list[Parabola]) -> list[Frontier]:
-    """A line through ln n_opt, and ln tokens_opt, against ln budget; parabolas that are not ok are left out."""
+    """Lines through ln n_opt and ln tokens_opt against ln budget; parabolas without a minimum to trust are left out."""
     lines = []
     for architecture in dict.fromkeys(p.architecture for p in found):
         good = [p for p in found if p.architecture == architecture and p.status in ("ok", "biased")]
@@ -115,7 +116,11 @@ def _parabola(runs: Runs, budget: float, architecture: str, size: Array, at: np.
         side = "smaller" if vertex + middle < log_n.min() else "larger"
         return Parabola(budget, architecture, len(at), f"minimum outside the grid: try {side} models")
     bias = None if modelled is None else _bias(log_n - middle, at, *modelled)
-    status = "biased" if bias is not None and abs(bias) > _BIAS else "ok"
+    status = "ok"
+    if modelled is not None and bias is None:
+        status = "doubtful: the fitted law's own minimum lies outside the grid"
+    elif bias is not None and abs(bias) > _BIAS:
+        status = "biased"
     return Parabola(budget, architecture, len(at), status, n_opt, tokens, lowest, bias)
 
 

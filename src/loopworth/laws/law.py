@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,18 @@ Array = NDArray[np.float64]
 Columns = Mapping[str, Array]
 Theta = Sequence[Array]
 Prediction = tuple[Array, Sequence[Array]]
+
+
+class Frozen(dict):
+    """A dict that does not change, and unlike MappingProxyType can be pickled."""
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("results do not change: make a dict of it first")
+
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse  # pyright: ignore
+
+    def __reduce__(self) -> tuple[type, tuple[dict]]:
+        return Frozen, (dict(self),)
 
 
 @dataclass(frozen=True)

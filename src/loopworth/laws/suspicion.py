@@ -13,9 +13,11 @@ _BITS = float(np.log(1 / np.log(2)))
 _UNITS = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
 
-def suspicions(runs: Runs) -> list[str]:
+def suspicions(runs: Runs, recipes_apart: bool = False) -> list[str]:
     """One sentence per thing that looks wrong and would bend the fit; nothing is changed."""
-    checks = (_mixed_loss_units, _token_units, _counted_twice, _budget_disagrees, _mixed_recipes)
+    checks = [_mixed_loss_units, _token_units, _counted_twice, _budget_disagrees]
+    if not recipes_apart:
+        checks.append(_mixed_recipes)
     return [message for check in checks if (message := check(runs))]
 
 
@@ -34,8 +36,9 @@ def _mixed_loss_units(runs: Runs) -> str | None:
         return shifted - smooth @ np.linalg.lstsq(smooth, shifted, rcond=None)[0]
 
     plain = misfit(np.zeros(len(y), bool))
-    compute, kind = x.sum(0), architectures(runs)[some]
-    guesses = [plain > 0, *(kind == k for k in list(dict.fromkeys(kind))[:20])]
+    compute = x.sum(0)
+    kinds = [architectures(runs)[some], *([runs.label("recipe")[some]] if "recipe" in runs else [])]
+    guesses = [plain > 0, *(kind == k for kind in kinds for k in list(dict.fromkeys(kind))[:20])]
     guesses += [compute < c for c in np.quantile(compute, np.linspace(0.1, 0.9, 9))]
     guesses += [~g for g in guesses]
     for in_bits in guesses:
@@ -67,14 +70,22 @@ def _token_units(runs: Runs) -> str | None:
             "billions?"
         )
     middle = float(order[len(order) // 2])
-    # From a tenth to ten thousand tokens per parameter is usual; without sizes, a million tokens is little.
+    # From a tenth to ten thousand tokens per parameter is usual, and a million tokens or parameters is little.
+    usual = np.median(tokens) < 1e4
     if size is None:
-        return None if middle > 4 else f"tokens are about {10**middle:.3g}: in another unit? (--token-unit M or B)"
+        return f"tokens are about {10**middle:.3g}: in another unit? (--token-unit M or B)" if usual else None
+    small = np.median(size) < 1e4
+    if small and usual:
+        return (
+            f"sizes are about {np.median(size):.3g} and tokens {np.median(tokens):.3g}: in millions and billions? Phi "
+            "does not mind, A, B and budgets do"
+        )
     if middle < -2:
         unit = min(_UNITS, key=lambda u: abs(middle + np.log10(_UNITS[u]) - 1.3))
         return f"there are {10**middle:.1g} tokens per parameter: are tokens in another unit? (--token-unit {unit})"
     if middle > 5:
-        return f"there are {10**middle:.1g} tokens per parameter: are parameters in millions or billions?"
+        what = "are parameters in millions or billions?" if small else "are tokens counted in too large a unit?"
+        return f"there are {10**middle:.1g} tokens per parameter: {what}"
     return None
 
 

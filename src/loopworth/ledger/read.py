@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from loopworth.errors import BadInput
-from loopworth.ledger.runs import LABELS, NUMBERS, Runs, column, transposed
+from loopworth.ledger.runs import LABELS, NUMBERS, Runs, column, number, transposed
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -53,10 +53,13 @@ def read_runs(
     try:
         if str(path) == "-":
             with tempfile.TemporaryDirectory() as folder:
-                copy = Path(folder, "stdin.csv")
-                with copy.open("wb") as file:
-                    shutil.copyfileobj(sys.stdin.buffer, file)
-                runs = _read(copy, "standard input", rename)
+                runs = _read(_copied(sys.stdin.buffer, folder), "standard input", rename)
+        elif not str(path).strip():
+            raise BadInput("the path of the runs is empty: was a shell variable not set?")
+        elif Path(path).expanduser().exists() and not (Path(path).expanduser().is_file() or Path(path).is_dir()):
+            # a pipe can be read once only
+            with tempfile.TemporaryDirectory() as folder, Path(path).open("rb") as pipe:
+                runs = _read(_copied(pipe, folder), str(path), rename)
         else:
             runs = _read(Path(path).expanduser(), str(path), rename)
     except FileNotFoundError as error:
@@ -71,6 +74,13 @@ def read_runs(
             note = "loss converted from bits to nats" if name == "loss" else f"tokens multiplied by {scale:g}"
             runs = replace(runs.with_columns(**{name: runs[name] * scale}), notes=(*runs.notes, note))
     return runs
+
+
+def _copied(stream: IO[bytes], folder: str) -> Path:
+    copy = Path(folder, "stream")
+    with copy.open("wb") as file:
+        shutil.copyfileobj(stream, file)
+    return copy
 
 
 def _read(path: Path, source: str, rename: Mapping[str, str]) -> Runs:
@@ -283,21 +293,46 @@ def _kept(runs: Runs, where: str) -> Runs:
         raise BadInput(f"--where cannot tell {' from '.join(alike)}. Rename one with --map.")
     row = f"row of {' '.join(runs.columns)}"  # longer than any column's name, so it is none of them
     shown = ", ".join([_quoted(row), *(_typed(name, values) for name, values in runs.columns.items())])
-    sql = f"SELECT {_quoted(row)} AS kept FROM (SELECT {shown} FROM runs) WHERE (\n{where}\n)"
+    condition = f"(\n{where}\n)"
+    sql = f"SELECT {_quoted(row)} AS kept FROM (SELECT {shown} FROM runs) WHERE {condition}"
     with duckdb.connect(config=SEALED) as con:
         con.register("runs", {row: np.arange(len(runs)), **runs.columns})
         try:
             if len(con.extract_statements(sql)) != 1:
                 raise BadInput(f"--where {where!r} is more than one expression. Join conditions with and, or.")
             kept = np.asarray(con.execute(sql).fetchnumpy()["kept"])
+            unsure = np.asarray(con.execute(f"{sql[: -len(condition)]}(\n{where}\n) IS NULL").fetchnumpy()["kept"])
         except duckdb.Error as error:
             why = str(error).splitlines()[0].split("Error: ", 1)[-1].rstrip("!.")
             example = f"the columns are {', '.join(runs.columns)}; for instance: r != 2 and recipe = 'plain'"
             raise BadInput(f"--where {where!r}: {why}. Write a condition over columns ({example}).") from error
+    _refuse_unreadable(runs, where, np.sort(unsure))
     if not len(kept):
         raise BadInput(f"--where {where!r} left out all {len(runs):,} rows of {runs.source}. Loosen it.")
     left = len(runs) - len(kept)
     return runs.select(np.sort(kept), f"--where {where!r} left out {left:,} of {len(runs):,} rows")
+
+
+def _refuse_unreadable(runs: Runs, where: str, rows: np.ndarray) -> None:
+    """A condition that a cell's text leaves open would drop its row in silence."""
+    for name in NUMBERS & runs.columns.keys():
+        values = runs[name]
+        if values.dtype != object or not re.search(rf"\b{re.escape(name)}\b", where, re.IGNORECASE):
+            continue
+        for at in rows:
+            if values[at] and not _is_number(str(values[at])):
+                raise BadInput(
+                    f"{runs.source}, row {runs.rows[at]}: {name} {values[at]!r} is not a number, so --where {where!r} "
+                    f"cannot be told of it. Correct it, or leave such rows out by rule: {name} is not null and ..."
+                )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        number(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _typed(name: str, values: np.ndarray) -> str:

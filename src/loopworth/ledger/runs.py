@@ -62,6 +62,10 @@ class Runs:
         notes = self.notes if note is None else (*self.notes, note)
         return replace(self, columns=columns, rows=self.rows[chosen], notes=notes)
 
+    def noting(self, note: str) -> "Runs":
+        """Return the same runs with one more note."""
+        return replace(self, notes=(*self.notes, note))
+
     def with_columns(self, **arrays: Any) -> "Runs":
         """Return the same runs with columns added or replaced."""
         return replace(self, columns={**self.columns, **{name: column(name, v) for name, v in arrays.items()}})

@@ -1,0 +1,5 @@
+"""`python -m loopworth`, for torchrun."""
+
+from loopworth.cli import main
+
+main()

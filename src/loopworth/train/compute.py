@@ -1,0 +1,120 @@
+"""How a run is computed on this machine: device, precision, compiled or not, how much at once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from loopworth.errors import BadInput
+from loopworth.model import LoopedTransformer, nats
+from loopworth.model.looped import run_layer
+from loopworth.study import RunSpec
+
+# A cold compilation takes half a minute a shape: not worth it for runs that are over sooner (training FLOPs).
+_WORTH_COMPILING = {"cpu": 5e12, "cuda": 2e15}
+_TOKENS_AT_ONCE = {"cpu": 2048, "cuda": 32_768}
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Decided once per run and kept with it, so that a resumed run computes the same to the bit."""
+
+    device: str
+    precision: str
+    compiled: bool
+    rows_at_once: int
+    threads: int
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What matrices are multiplied in."""
+        return torch.bfloat16 if self.precision == "bfloat16" else torch.float32
+
+    def as_json(self) -> dict[str, str | bool | int]:
+        """For compute.json and the record."""
+        return asdict(self)
+
+
+def decide(
+    spec: RunSpec, device: str | None = None, threads: int | None = None, compiled: bool | None = None, ranks: int = 1
+) -> Compute:
+    """The quickest way that this machine has, from the spec alone: no choice depends on a stopwatch but bfloat16's."""
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    kind = torch.device(device).type
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise BadInput("device cuda is asked for, but torch sees no CUDA device here. Leave --device out for the CPU.")
+    if spec.rows_per_step % ranks:
+        raise BadInput(f"{spec.rows_per_step} rows a step cannot be shared evenly by {ranks} processes: change batch.")
+    threads = threads or max(1, (os.cpu_count() or 1) // ranks)
+    precision = spec.precision
+    if precision == "auto":
+        precision = "bfloat16" if bfloat16_pays(kind, int(spec.shape.width)) else "float32"
+    if compiled is None:
+        flops = spec.shape.flops_per_token * spec.trained_tokens
+        compiled = flops > _WORTH_COMPILING.get(kind, float("inf")) and _can_compile(kind)
+    rows = spec.rows_per_step // ranks
+    most = max(1, _TOKENS_AT_ONCE.get(kind, 2048) // spec.shape.context)
+    at_once = next(k for k in range(min(rows, most), 0, -1) if rows % k == 0)
+    return Compute(device, precision, compiled, at_once, threads)
+
+
+@cache
+def bfloat16_pays(kind: str, width: int) -> bool:
+    """Whether a feed-forward product of this width is at least a quarter faster in bfloat16 than in float32."""
+    if kind != "cpu":
+        return kind == "cuda" and torch.cuda.is_bf16_supported()
+
+    def seconds(dtype: torch.dtype) -> float:
+        x, w = torch.randn(2048, width).to(dtype), torch.randn(4 * width, width).to(dtype)
+        spent = []
+        for _ in range(9):
+            start = time.perf_counter()
+            torch.nn.functional.linear(x, w)
+            spent.append(time.perf_counter() - start)
+        return min(spent)
+
+    return seconds(torch.bfloat16) * 1.25 < seconds(torch.float32)
+
+
+@cache
+def peak_flops(precision: str = "auto", seconds: float = 0.1) -> float:
+    """FLOP/s of a large matrix product here, on the threads that torch has: what a share of peak is a share of."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    size = 8192 if device == "cuda" else 1024
+    narrow = bfloat16_pays(device, size) if precision == "auto" else precision == "bfloat16"
+    x = torch.randn(size, size, device=device, dtype=torch.bfloat16 if narrow else torch.float32)
+    best, until = float("inf"), time.perf_counter() + seconds
+    while time.perf_counter() < until or best == float("inf"):
+        start = time.perf_counter()
+        torch.matmul(x, x)
+        if device == "cuda":
+            torch.cuda.synchronize()
+        best = min(best, time.perf_counter() - start)
+    return 2 * size**3 / best
+
+
+def loss_function(model: LoopedTransformer, compiled: bool) -> Callable[[Tensor], Tensor]:
+    """Rows of t + 1 tokens to their summed nats; compiled, one piece of code serves every layer and pass."""
+    if not compiled:
+        return lambda rows_bt: model.losses(rows_bt).sum()
+    model.run_layer = _compiled_layer
+    return lambda rows_bt: _compiled_sum(model, model.hidden(rows_bt[:, :-1]), rows_bt[:, 1:])
+
+
+def _sum(model: LoopedTransformer, x_btd: Tensor, targets_bt: Tensor) -> Tensor:
+    return nats(model.read_out(x_btd), targets_bt).sum()
+
+
+_compiled_layer = torch.compile(run_layer, dynamic=False, fullgraph=True)
+_compiled_sum = torch.compile(_sum, dynamic=False, fullgraph=True)
+
+
+def _can_compile(kind: str) -> bool:
+    return kind == "cuda" or any(shutil.which(os.environ.get("CXX", name)) for name in ("g++", "clang++", "c++"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -58,7 +59,7 @@ def main() -> None:
     left, _ = timed(lambda: intervals.jackknife(problem, best.theta, member, 0.95), 15)
     many, drawn = timed(lambda: intervals.bootstrap(problem, best.theta, member, 0.95, 1000), 5)
     whole, _ = timed(lambda: fit(runs), 5)
-    print(f"scipy ({args.starts} starts, then {args.scipy_resamples} resamples) takes a while ...", flush=True)
+    print(f"scipy ({args.starts} starts, then {args.scipy_resamples} resamples) takes a while ...", file=sys.stderr)
     exact, yardstick = timed(lambda: scipy_best(problem, args.starts), 1)
     tenth, _ = timed(lambda: scipy_best(problem, max(1, args.starts // 10), gradient=False), 1)
     numeric = 10 * tenth

@@ -57,7 +57,7 @@ def main() -> None:
         f"lowest {excess.min():+.1e}"
     )
     print(f"SciPy missed the optimum by more than 1e-6 relative: {int((excess < -1e-6).sum())}")
-    print(f"starts agreeing, of 16: median {np.median(agreeing):.0f}, fewest {agreeing.min():.0f}")
+    print(f"starts agreeing, of 24: median {np.median(agreeing):.0f}, fewest {agreeing.min():.0f}")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from loopworth.cli.export import export_command
 from loopworth.cli.fit import compare_command, fit_command, laws_command
 from loopworth.cli.pack import pack_command
 from loopworth.cli.shape import shape_command
@@ -16,5 +17,5 @@ def main() -> None:
     """What is one recurrence worth? Scaling laws with honest intervals for looped language models."""
 
 
-for command in (fit_command, compare_command, laws_command, shape_command, pack_command, train_command):
+for command in (fit_command, compare_command, laws_command, shape_command, pack_command, train_command, export_command):
     main.add_command(command)

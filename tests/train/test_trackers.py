@@ -1,0 +1,63 @@
+"""Each adapter against the tracker itself, without a network."""
+
+import pytest
+
+from loopworth.errors import BadInput
+from loopworth.train import train
+from loopworth.train.trackers import tracker
+
+
+def tracked(name, spec, root):
+    train(spec, root, threads=1, compiled=False, log_steps=4, observers=[tracker(name, spec, root)])
+
+
+def test_an_unknown_tracker_is_refused_with_the_known_ones(small, tmp_path):
+    with pytest.raises(BadInput, match="tensorboard, wandb, mlflow, trackio"):
+        tracker("neptune", small(), tmp_path)
+
+
+@pytest.mark.full
+@pytest.mark.filterwarnings("ignore")
+def test_tensorboard_gets_every_loss(small, tmp_path):
+    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    tracked("tensorboard", small(), tmp_path)
+    (folder,) = (tmp_path / "tensorboard").iterdir()
+    events = reader.EventAccumulator(str(folder)).Reload().Scalars("loss")
+    assert [event.step for event in events] == [2048, 4096, 6144, 8192]
+    assert events[-1].value < events[0].value
+
+
+@pytest.mark.full
+@pytest.mark.filterwarnings("ignore")
+def test_mlflow_gets_every_loss(small, tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # without a database at hand
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file://{tmp_path}/mlruns")
+    mlflow.set_tracking_uri(f"file://{tmp_path}/mlruns")
+    monkeypatch.chdir(tmp_path)
+    tracked("mlflow", small(), tmp_path)
+    run = mlflow.active_run() or mlflow.last_active_run()
+    history = mlflow.MlflowClient().get_metric_history(run.info.run_id, "loss")
+    mlflow.end_run()
+    assert [point.step for point in history] == [2048, 4096, 6144, 8192]
+
+
+@pytest.mark.full
+@pytest.mark.filterwarnings("ignore")
+def test_wandb_gets_every_loss_offline(small, tmp_path, monkeypatch):
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    tracked("wandb", small(), tmp_path)
+    assert wandb.run.summary["tokens"] == 8192
+    wandb.finish()
+    assert list(tmp_path.glob("wandb/offline-run-*"))
+
+
+@pytest.mark.full
+@pytest.mark.filterwarnings("ignore")
+def test_trackio_gets_every_loss(small, tmp_path, monkeypatch):
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    trackio = pytest.importorskip("trackio")
+    tracked("trackio", small(), tmp_path)
+    trackio.finish()
+    assert list((tmp_path / "trackio").glob("*.db"))

@@ -26,7 +26,9 @@ lint: .venv/dev
 benchmarks: .venv/dev
 	mkdir -p docs/measured
 	$(BIN)/python benchmarks/fit.py | tee docs/measured/fit.md
+	$(BIN)/python benchmarks/optimum.py | tee docs/measured/optimum.md
 	$(BIN)/python benchmarks/coverage.py | tee docs/measured/coverage.md
+	$(BIN)/python benchmarks/train.py | tee docs/measured/train.md
 
 # The stamps say what is installed; a change of pyproject or pins installs again.
 .venv/base: pyproject.toml constraints.txt

@@ -3,8 +3,8 @@
     python benchmarks/train.py [--widths 64,128,256] [--contexts 128,256] [--r 4] [--batch 8192] [--rounds 5]
                                [--precision bfloat16,float32] [--eager] [--r-bwd N]
 
-Tokens/s are sums over the workers, medians of rounds in which all workers step together; the peak is that of a large matrix
-product measured by the same workers in the same run.
+Tokens/s are sums over the workers, medians of rounds in which all workers step together; the peak is that of a large
+matrix product measured by the same workers in the same run. A first step that takes long has compiled.
 """
 
 from __future__ import annotations
@@ -114,13 +114,12 @@ def main() -> None:
         process.start()
     peaks = [out.get()["peak"] for _ in processes]
     peak = {precision: sum(p[precision] for p in peaks) for precision in peaks[0]}
-    print(f"{machine()}\n{args.workers} workers of one thread, {args.batch:,} tokens a step each; {args.rounds} rounds")
-    print(
-        f"peak of a matrix product: {peak['float32'] / 1e9:.0f} GFLOP/s float32, {peak['bfloat16'] / 1e9:.0f} bfloat16\n"
-    )
-    print(
-        "| d, r, T | precision | tokens/s | GFLOP/s | share of bfloat16 peak | forward, backward, gather, optimiser % | first step s |"
-    )
+    print(machine())
+    print(f"{args.workers} workers of one thread, {args.batch:,} tokens a step each; {args.rounds} rounds")
+    of_peak = f"{peak['float32'] / 1e9:.0f} GFLOP/s float32, {peak['bfloat16'] / 1e9:.0f} bfloat16"
+    print(f"peak of a matrix product: {of_peak}\n")
+    parts_in_words = "forward, backward, gather, optimiser %"
+    print(f"| d, r, T | precision | tokens/s | GFLOP/s | share of bfloat16 peak | {parts_in_words} | first step s |")
     print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
     for job in jobs:
         found = [out.get() for _ in processes]

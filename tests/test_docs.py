@@ -44,6 +44,8 @@ def desk(tmp_path, monkeypatch):
             *(grid[n].tolist() for n in ("n_once", "n_rec", "r", "tokens", "loss")), strict=True
         )
     ]
+    readme = blocks(REPOSITORY / "README.md", "toml")
+    Path("spec.toml").write_text(next(block for block in readme if block.startswith("# spec.toml")))
     Path("wandb.csv").write_text("\n".join([*theirs, "1e7,1e7,4.0,1.0,,crashed"]) + "\n")
 
 
@@ -59,7 +61,7 @@ def test_python_in_the_documentation_runs(page):
 def test_commands_in_the_documentation_run(page):
     lines = [line for code in blocks(page, "sh") for line in code.splitlines() if line.startswith("loopworth ")]
     for line in lines:
-        result = CliRunner().invoke(main, shlex.split(line)[1:], catch_exceptions=False)
+        result = CliRunner().invoke(main, shlex.split(line, comments=True)[1:], catch_exceptions=False)
         assert result.exit_code == 0, f"{line}\n{result.stderr}"
     makes = {line.split()[1] for code in blocks(page, "sh") for line in code.splitlines() if line.startswith("make ")}
     assert lines or makes

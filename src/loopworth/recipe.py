@@ -97,9 +97,7 @@ class Optimizer:
         kind = spec.recipe.optimizer
         matrices = [s for s in weights.stacks if s.group == "matrix"]
         others = [s for s in weights.stacks if s.group != "matrix"]
-        # Orthogonalising in float32 is as fast as in bfloat16 where matrices are small, and matrices are on a CPU.
-        dtype = torch.bfloat16 if weights.values.is_cuda else torch.float32
-        self._spheres = [MuonH(s, dtype) for s in matrices] if kind == "muonh" else []
+        self._spheres = [MuonH(s, _orthogonalising(s, weights)) for s in matrices] if kind == "muonh" else []
         plain = others + (matrices if kind == "adamw" else [])
         self._torch: list[tuple[str, torch.optim.Optimizer]] = []
         if plain:
@@ -139,6 +137,11 @@ class Optimizer:
                     _, place, field = key.split(".")
                     found.setdefault(int(place), {})[field] = tensor
             optimizer.load_state_dict({"state": found, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def _orthogonalising(stack: Stack, weights: Weights) -> torch.dtype:
+    """The computing precision, where matrices are large enough for that to be faster."""
+    return weights.dtype if min(stack.values.shape[-2:]) >= 128 else torch.float32
 
 
 def _leaf(stack: Stack, place: int | None = None) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from transformers import PretrainedConfig, PreTrainedModel  # pyright: ignore[reportMissingImports]
-from transformers.generation import GenerationMixin  # pyright: ignore[reportMissingImports]
+from transformers.generation import GenerationMixin  # pyright: ignore
 from transformers.modeling_outputs import CausalLMOutput  # pyright: ignore[reportMissingImports]
 
 from loopworth.model.looped import LoopedTransformer, nats
@@ -55,5 +55,5 @@ class LoopedForCausalLM(PreTrainedModel, GenerationMixin):
         loss = None if labels is None else nats(logits[:, :-1], labels[:, 1:]).mean()
         return CausalLMOutput(loss=loss, logits=logits)
 
-    def prepare_inputs_for_generation(self, input_ids: torch.Tensor, **kwargs: Any) -> dict[str, Any]:
+    def prepare_inputs_for_generation(self, input_ids: torch.Tensor, *_: Any, **kwargs: Any) -> dict[str, Any]:  # pyright: ignore
         return {"input_ids": input_ids, "passes": kwargs.get("passes")}

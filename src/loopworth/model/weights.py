@@ -37,6 +37,7 @@ class Weights:
         device = named[0][1].device
         count = sum(p.numel() for _, p in named)
         self.model = model
+        self.dtype = dtype
         self.values = torch.empty(count, device=device)
         self.gradients = torch.zeros(count, device=device)
         self.stacks: tuple[Stack, ...] = ()

@@ -16,6 +16,7 @@ from hypothesis import settings
 import loopworth as lw
 from loopworth.laws.diagnostics import problem_of
 from loopworth.laws.published import JOINT
+from loopworth.study import parse_spec
 
 REPOSITORY = Path(__file__).parents[1]
 sys.path.insert(0, str(REPOSITORY / "benchmarks"))
@@ -85,3 +86,31 @@ def problem():
         return problem_of(lw.LAWS[law], runs, delta, "once", fixed)
 
     return posed
+
+
+# A run small enough to be trained in a second.
+SMALL = {
+    "tokens": 8192,
+    "batch": 512,
+    "pack": "words",
+    "validation_tokens": 2048,
+    "precision": "float32",
+    "shape": {"width": 16, "r": 2, "depth": 8, "context": 32, "vocabulary": 256},
+    "recipe": {
+        "matrix_rate": 0.03, "embedding_rate": 0.2, "reference_width": 16, "reference_batch": 512,
+        "reference_tokens": 8192,
+    },
+}  # fmt: skip
+
+
+@pytest.fixture
+def small():
+    """The spec, with some fields of it, its shape or its recipe changed."""
+
+    def spec(shape=None, recipe=None, **changed):
+        raw = {**SMALL, **changed}
+        raw["shape"] = {**SMALL["shape"], **(shape or {})}
+        raw["recipe"] = {**SMALL["recipe"], **(recipe or {})}
+        return parse_spec(raw)
+
+    return spec

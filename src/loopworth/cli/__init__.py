@@ -9,6 +9,7 @@ from loopworth.cli.fit import compare_command, fit_command, laws_command
 from loopworth.cli.pack import pack_command
 from loopworth.cli.shape import shape_command
 from loopworth.cli.train import train_command
+from loopworth.cli.tune import tune_command
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -17,5 +18,14 @@ def main() -> None:
     """What is one recurrence worth? Scaling laws with honest intervals for looped language models."""
 
 
-for command in (fit_command, compare_command, laws_command, shape_command, pack_command, train_command, export_command):
+for command in (
+    fit_command,
+    compare_command,
+    laws_command,
+    shape_command,
+    pack_command,
+    train_command,
+    tune_command,
+    export_command,
+):
     main.add_command(command)

@@ -1,0 +1,64 @@
+"""Sweeps of a rate, and the coordinate check, on runs of a second."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from loopworth.cli import main
+from loopworth.errors import BadInput
+from loopworth.lab import check_coordinates, tune
+from loopworth.lab.tune import _lowest
+
+
+def test_the_best_factor_is_the_vertex_of_the_lowest_three():
+    factors = (0.25, 0.5, 1.0, 2.0, 4.0)
+    best, lowest = _lowest(factors, [3.0 + 0.1 * (k - 2.3) ** 2 for k in range(5)])
+    assert best == pytest.approx(2**0.3)
+    assert lowest == pytest.approx(3.0)
+    assert _lowest(factors, [1.0, 2.0, 3.0, 4.0, 5.0]) == (None, None)
+    assert _lowest(factors, [5.0, 4.0, 3.0, None, None]) == (None, None)
+
+
+def test_a_sweep_names_the_best_rate_and_what_one_for_all_costs(small, tmp_path):
+    seen = []
+    spec = small(recipe={"matrix_rate": 0.003})
+    found = tune(spec, tmp_path, factors=(1, 4, 16, 64), widths=(16, 24), threads=1, watch=seen.append)
+    assert len(seen) == 8
+    assert [cell.width for cell in found.cells] == [16, 24]
+    for cell in found.cells:
+        assert cell.losses[0] > min(x for x in cell.losses if x is not None)  # too small a rate learns too little
+    assert found.common > 1
+    assert found.worst_regret is not None
+    assert 0 <= found.worst_regret < 0.5
+    again = []
+    assert tune(spec, tmp_path, factors=(1, 4, 16, 64), widths=(16, 24), threads=1, watch=again.append) == found
+    assert [r.run_id for r in again] == [r.run_id for r in seen]
+
+
+@pytest.mark.parametrize(("options", "word"), [({"rate": "speed"}, "matrix, embedding"), ({"factors": (1,)}, "three")])
+def test_a_sweep_that_says_nothing_is_refused(small, tmp_path, options, word):
+    with pytest.raises(BadInput, match=word):
+        tune(small(), tmp_path, **options)
+
+
+def test_the_stream_keeps_its_size_as_models_get_wider(small):
+    found = check_coordinates(small(shape={"r": 2}), (16, 32, 64), steps=3)
+    assert {"prelude.0", "loop.0 pass 1", "loop.0 pass 2", "coda.1", "logits"} <= set(found.scale)
+    assert all(len(scales) == 3 for scales in found.scale.values())
+    layers = [slope for place, slope in found.slope.items() if place != "logits"]
+    assert max(map(abs, layers)) < 0.25
+    wild = check_coordinates(small(recipe={"reference_width": 1e-3, "matrix_rate": 3.0}), (16, 32, 64), steps=3)
+    assert wild.scale["logits"] != found.scale["logits"]
+
+
+def test_the_command_prints_the_sweep_and_the_check(small, tmp_path):
+    (tmp_path / "spec.json").write_text(json.dumps(small(tokens=2048).as_json()))
+    call = ["tune", str(tmp_path / "spec.json"), "--to", str(tmp_path / "runs"), "--threads", "1"]
+    swept = CliRunner().invoke(main, [*call, "--factors", "0.5,1,2"], catch_exceptions=False)
+    assert swept.exit_code == 0
+    assert "one factor for all" in swept.stdout
+    checked = CliRunner().invoke(main, [*call, "--coordinates", "--widths", "16,32", "--json"], catch_exceptions=False)
+    assert json.loads(checked.stdout)["widths"] == [16, 32]
+    wrong = CliRunner().invoke(main, [*call, "--factors", "a,b"])
+    assert wrong.exit_code == 2

@@ -63,8 +63,10 @@ def _measured(model: LoopedTransformer, tokens_bt: torch.Tensor) -> dict[str, fl
     found: dict[str, float] = {}
     names = {layer: name for name, layer in model.named_modules()}
 
-    def run_layer(layer: torch.nn.Module, x: torch.Tensor, rotation: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-        out = layer(x, rotation)
+    def run_layer(
+        layer: torch.nn.Module, x_btd: torch.Tensor, rotation: tuple[torch.Tensor, torch.Tensor]
+    ) -> torch.Tensor:
+        out = layer(x_btd, rotation)
         passes = sum(key.startswith(f"{names[layer]} ") for key in found)
         found[f"{names[layer]} pass {passes + 1}" if names[layer].startswith("loop") else names[layer]] = _rms(out)
         return out

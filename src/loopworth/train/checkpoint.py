@@ -68,7 +68,8 @@ def _paths(folder: Path) -> list[Path]:
     for leftover in folder.glob(".*.safetensors.*"):
         if not _alive(leftover):
             leftover.unlink(missing_ok=True)
-    return sorted(folder.glob("step-*.safetensors"), reverse=True)
+    # The checksum comes last: without one, the write was cut off and the file is no checkpoint yet.
+    return sorted((p for p in folder.glob("step-*.safetensors") if p.with_suffix(".json").exists()), reverse=True)
 
 
 def _alive(leftover: Path) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
 
@@ -63,6 +64,22 @@ def decide(
     most = max(1, _TOKENS_AT_ONCE.get(kind, 2048) // spec.shape.context)
     at_once = next(k for k in range(min(rows, most), 0, -1) if rows % k == 0)
     return Compute(device, precision, compiled, at_once, threads)
+
+
+@contextmanager
+def exactly(device: str) -> Iterator[None]:
+    """On a GPU, sums in an order that does not change from run to run; a CPU keeps it by itself."""
+    if not device.startswith("cuda"):
+        yield
+        return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    before = torch.are_deterministic_algorithms_enabled()
+    # Not as a warning only: fused attention would then keep to its unordered sums.
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
 
 
 @cache

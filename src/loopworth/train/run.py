@@ -31,7 +31,7 @@ from loopworth.train.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from loopworth.train.compute import Compute, decide, loss_function
+from loopworth.train.compute import Compute, decide, exactly, loss_function
 
 # A loss this far above that of guessing, for so many steps on end, is no longer training.
 _WORSE_THAN_GUESSING = 1.0
@@ -84,7 +84,7 @@ def train(
         return RunRecord.model_validate(found)
     _check_corpus(spec, corpus)
     try:
-        with _Ranks(device) as ranks:
+        with _Ranks(device) as ranks, exactly(ranks.device):
             return _Run(spec, run_id, folder, corpus, ranks, threads, compiled).train(
                 checkpoint_seconds, log_steps, tuple(observers)
             )
@@ -120,13 +120,12 @@ class _Ranks:
     def __init__(self, device: str | None) -> None:
         self.count = int(os.environ.get("WORLD_SIZE", "1"))
         self.rank = int(os.environ.get("RANK", "0"))
-        self.device = device
-        if self.count > 1 and device is None and torch.cuda.is_available():
-            self.device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+        place = f"cuda:{os.environ['LOCAL_RANK']}" if self.count > 1 else "cuda"
+        self.device = device or (place if torch.cuda.is_available() else "cpu")
 
     def __enter__(self) -> _Ranks:
         if self.count > 1 and not dist.is_initialized():
-            dist.init_process_group("nccl" if (self.device or "").startswith("cuda") else "gloo")
+            dist.init_process_group("nccl" if self.device.startswith("cuda") else "gloo")
         return self
 
     def __exit__(self, *_: object) -> None:

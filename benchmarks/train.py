@@ -107,6 +107,7 @@ def main() -> None:
         for t in args.contexts.split(",")
         for precision in args.precision.split(",")
     ]  # fmt: skip
+    os.environ.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")  # as `loopworth train` does, for the workers
     context = mp.get_context("spawn")
     barrier, out = context.Barrier(args.workers), context.Queue()
     processes = [context.Process(target=worker, args=(barrier, jobs, args.rounds, out)) for _ in range(args.workers)]

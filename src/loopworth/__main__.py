@@ -1,5 +1,5 @@
 """`python -m loopworth`, for torchrun."""
 
-from loopworth.cli import main
+from loopworth.cli import run
 
-main()
+run()

@@ -6,7 +6,7 @@ SCIENCE, sections 2 and 3. Attention is counted as a full context x context squa
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, gcd
+from math import ceil
 
 INJECTIONS = ("linear", "additive", "passthrough", "hyperconnections", "diagonal")
 
@@ -78,12 +78,15 @@ class Shape:
 
     @property
     def attention_size(self) -> int:
-        """Channels of one attention head: the largest divisor of the width up to 128 that the published family has."""
+        """Channels of one attention head: the largest even divisor of the width up to 128, which is 128 as published."""
         if self.head_size:
             return self.head_size
         if self.heads:
             return max(2, int(self.width // self.heads))
-        return gcd(int(self.width), 128) if self.width == int(self.width) else 128
+        if self.width != int(self.width):
+            return 128
+        width = int(self.width)
+        return next((size for size in range(min(width, 128), 1, -1) if width % size == size % 2 == 0), width)
 
     @property
     def n_heads(self) -> float:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 import click
 
 from loopworth.cli.export import export_command
@@ -29,3 +32,12 @@ for command in (
     export_command,
 ):
     main.add_command(command)
+
+
+def run() -> None:
+    """The program. On Linux a training process starts itself once more with large pages, a tenth faster on a CPU."""
+    wanted = {"train", "tune"} & set(sys.argv[1:2])
+    if wanted and sys.platform == "linux" and "GLIBC_TUNABLES" not in os.environ:
+        os.environ["GLIBC_TUNABLES"] = "glibc.malloc.hugetlb=1"
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    main()

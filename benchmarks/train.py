@@ -123,7 +123,7 @@ def main() -> None:
     print(f"| d, r, T | precision | tokens/s | GFLOP/s | share of bfloat16 peak | {parts_in_words} | first step s |")
     print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
     for job in jobs:
-        found = [out.get() for _ in processes]
+        found = [out.get(timeout=600) for _ in processes]
         assert all(json.dumps(f["job"]) == json.dumps(job) for f in found)
         shape = Shape(**job["shape"])
         speed = sum(job["batch"] / f["step"] for f in found)

@@ -78,7 +78,7 @@ class Shape:
 
     @property
     def attention_size(self) -> int:
-        """Channels of one attention head: the largest even divisor of the width up to 128, which is 128 as published."""
+        """Channels of one attention head: the largest even divisor of the width up to 128."""
         if self.head_size:
             return self.head_size
         if self.heads:

@@ -20,6 +20,7 @@ from loopworth.study import RunSpec
 
 # A cold compilation takes half a minute a shape: not worth it for runs that are over sooner (training FLOPs).
 _WORTH_COMPILING = {"cpu": 5e12, "cuda": 2e15}
+_SHAPES = 1024  # in one process
 _TOKENS_AT_ONCE = {"cpu": 2048, "cuda": 32_768}
 
 
@@ -121,6 +122,11 @@ def loss_function(model: LoopedTransformer, compiled: bool) -> Callable[[Tensor]
     """Rows of t + 1 tokens to their summed nats; compiled, one piece of code serves every layer and pass."""
     if not compiled:
         return lambda rows_bt: model.losses(rows_bt).sum()
+    import torch._dynamo.config as dynamo  # slow to load
+
+    # A warm worker meets many shapes, each compiled once; torch gives up after the eighth unless told otherwise.
+    dynamo.recompile_limit = _SHAPES
+    dynamo.accumulated_recompile_limit = 4 * _SHAPES
     model.run_layer = _compiled_layer
     return lambda rows_bt: _compiled_sum(model, model.hidden(rows_bt[:, :-1]), rows_bt[:, 1:])
 

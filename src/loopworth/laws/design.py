@@ -111,10 +111,10 @@ def budgets(runs: Runs) -> Array | None:
 
 def _by_chance(runs: Runs, group: NDArray[np.int_]) -> bool:
     """Computed budgets are none if hardly any two sizes of an architecture share one; repeats count once."""
-    kind = _codes(architectures(runs))
-    designs = np.unique(np.stack([kind, group, np.unique(runs["tokens"], return_inverse=True)[1]]), axis=1)
-    shared = np.unique(designs[:2], axis=1).shape[1]
-    return shared > designs.shape[1] / 2
+    shared = _codes(_codes(architectures(runs)) * (int(group.max()) + 1) + group)
+    tokens = _codes(runs["tokens"])
+    designs = len(np.unique(shared * (int(tokens.max()) + 1) + tokens))
+    return int(shared.max()) + 1 > designs / 2
 
 
 def derived_budget(runs: Runs) -> str:

@@ -193,6 +193,18 @@ def test_bfloat16_learns_what_float32_learns(small, tmp_path):
     assert narrow.loss == pytest.approx(wide.loss, abs=0.03)
 
 
+def test_the_precision_is_the_processor_s_and_kept_with_the_run(small, tmp_path, monkeypatch):
+    for native, precision in ((True, "bfloat16"), (False, "float32")):
+        monkeypatch.setattr("loopworth.train.compute.bfloat16_pays", lambda _, native=native: native)
+        record = run(small(precision="auto", init_seed=int(native)), tmp_path)
+        assert record.compute["precision"] == precision
+    monkeypatch.setattr("loopworth.train.compute.bfloat16_pays", lambda _: True)
+    with pytest.raises(Killed):
+        run(small(precision="auto"), tmp_path / "begun", checkpoint_seconds=0.0, observers=[kill_at(3)])
+    monkeypatch.setattr("loopworth.train.compute.bfloat16_pays", lambda _: False)
+    assert run(small(precision="auto"), tmp_path / "begun").compute["precision"] == "bfloat16"
+
+
 def test_load_gives_the_model_that_was_validated(small, tmp_path):
     record = run(small(), tmp_path)
     model = lw.load(tmp_path / record.run_id)

@@ -84,7 +84,7 @@ def exactly(device: str) -> Iterator[None]:
 
 
 def bfloat16_pays(kind: str) -> bool:
-    """Where processors multiply in bfloat16 by themselves: 1.25 to 3.8 times float32 from width 16 on (docs/model.md).
+    """Where processors multiply in bfloat16 by themselves: 1.15 to 3.8 times float32 from width 16 on (docs/model.md).
 
     Asked of the processor and not of a stopwatch, so that the same run is computed alike on a busy day.
     """

@@ -35,7 +35,7 @@ for command in (
 
 
 def run() -> None:
-    """The program. On Linux a training process starts itself once more with large pages, a tenth faster on a CPU."""
+    """The program. On Linux a training process starts itself once more with large pages: 2 to 12 % faster on a CPU."""
     wanted = {"train", "tune"} & set(sys.argv[1:2])
     if wanted and sys.platform == "linux" and "GLIBC_TUNABLES" not in os.environ:
         os.environ["GLIBC_TUNABLES"] = "glibc.malloc.hugetlb=1"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -45,7 +45,7 @@ def _scales(spec: RunSpec, width: int, steps: int) -> dict[str, float]:
     raw["tokens"], raw["budget"] = max(spec.wanted_tokens, steps * spec.batch), None
     run = parse_spec(raw)
     rows = open_corpus(run.pack).rows(run.shape.context)
-    model = LoopedTransformer(replace(run.shape)).reset(run.init_seed)
+    model = LoopedTransformer(run.shape).reset(run.init_seed)
     weights = Weights(model)
     optimizer = Optimizer(weights, run)
     for step in range(steps):

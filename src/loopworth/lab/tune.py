@@ -66,7 +66,7 @@ def tune(
     if len(factors) < 3 or factors[0] <= 0:
         raise BadInput("factors must be above 0, and at least three with 1 among them, such as 0.5, 1, 2.")
     base = getattr(spec.recipe, f"{rate}_rate")
-    cells = []
+    cells, floors = [], []
     for design in _designs(spec, tuple(widths), tuple(r), tuple(ratios)):
         losses = []
         for factor in factors:
@@ -77,14 +77,13 @@ def tune(
             if watch:
                 watch(record)
         best, lowest = _lowest(factors, losses)
+        floors.append(np.inf if lowest is None else lowest)
         at_base = losses[factors.index(1.0)]
         regret = None if lowest is None or at_base is None else at_base - lowest
         cells.append(Cell(int(design.shape.width), design.shape.r, design.trained_tokens, tuple(losses), best, regret))
     table = np.array([[np.inf if loss is None else loss for loss in cell.losses] for cell in cells])
     common = int(table.mean(0).argmin())
-    lowest = np.array([min(row) if c.best is None else min(_lowest(factors, c.losses)[1] or np.inf, row.min())
-                       for c, row in zip(cells, table, strict=True)])  # fmt: skip
-    worst = float((table[:, common] - lowest).max())
+    worst = float((table[:, common] - np.minimum(table.min(1), floors)).max())
     return Tuning(rate, base, factors, tuple(cells), factors[common], worst if np.isfinite(worst) else None)
 
 

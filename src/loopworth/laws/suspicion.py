@@ -70,12 +70,12 @@ def _token_units(runs: Runs) -> str | None:
             "billions?"
         )
     middle = float(order[len(order) // 2])
-    # From a tenth to ten thousand tokens per parameter is usual, and a million tokens or parameters is little.
-    usual = np.median(tokens) < 1e4
+    # A hundredth to a hundred thousand tokens per parameter may be meant; fewer than ten thousand of either is a unit.
+    few = np.median(tokens) < 1e4
     if size is None:
-        return f"tokens are about {10**middle:.3g}: in another unit? (--token-unit M or B)" if usual else None
+        return f"tokens are about {10**middle:.3g}: in another unit? (--token-unit M or B)" if few else None
     small = np.median(size) < 1e4
-    if small and usual:
+    if small and few:
         return (
             f"sizes are about {np.median(size):.3g} and tokens {np.median(tokens):.3g}: in millions and billions? Phi "
             "does not mind, A, B and budgets do"

@@ -13,7 +13,7 @@ from loopworth.train.run import Observer, Progress
 
 
 def tracker(name: str, spec: RunSpec, root: str | Path) -> Observer:
-    """An observer that reports to tensorboard or wandb (files under `root`), mlflow or trackio (where they are told)."""
+    """An observer that reports to tensorboard or wandb (files under `root`), mlflow or trackio (where they say)."""
     if name not in _TRACKERS:
         raise BadInput(f"There is no tracker {name!r}. There are: {', '.join(_TRACKERS)}.")
     module, begin = _TRACKERS[name]

@@ -237,3 +237,9 @@ def test_help_and_version_need_no_numpy():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "fit" in done.stdout
     assert done.stderr.strip() == "False"
+
+
+def test_every_where_must_hold(csv):
+    twice = fitted(csv, "--where", "r != 2 -- a comment", "--where", "budget < 1e19")
+    assert twice["params"] == fitted(csv, "--where", "r != 2 and budget < 1e19")["params"]
+    assert twice["n_runs"] < 87

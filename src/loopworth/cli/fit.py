@@ -35,7 +35,7 @@ def _read(runs: str, renamed: tuple[str, ...], where: tuple[str, ...], loss_unit
     from loopworth.ledger import read_runs
 
     rename = pairs(renamed, "--map", "theirs=ours")
-    both = " and ".join(f"({one})" for one in where) if len(where) > 1 else "".join(where)
+    both = " and ".join(f"(\n{one}\n)" for one in where) if len(where) > 1 else "".join(where)
     return read_runs(runs, rename=rename, where=both or None, loss_unit=loss_unit, token_unit=token_unit)
 
 

@@ -26,6 +26,13 @@ def test_at_the_reference_the_rates_are_the_published_ones():
     assert found["matrix"] == pytest.approx(0.014, rel=1e-4)  # whole steps: a little less data
 
 
+def test_small_widths_have_the_matrix_rate_of_their_own_sweep():
+    assert rates(spec(width=192, **REFERENCE))["matrix"] == pytest.approx(0.028, rel=1e-4)
+    assert rates(spec(width=256, **REFERENCE))["matrix"] == pytest.approx(0.014, rel=1e-4)
+    named = Recipe(matrix_rate=0.02)
+    assert rates(spec(width=64, recipe=named, **REFERENCE))["matrix"] == pytest.approx(0.02, rel=1e-4)
+
+
 def test_rates_transfer_with_width_batch_and_data():
     base = rates(spec(**REFERENCE))
     wide = rates(spec(width=2560, **REFERENCE))

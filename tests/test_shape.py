@@ -1,8 +1,12 @@
 """The counts of SCIENCE section 3, digit by digit."""
 
+import json
+
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from loopworth.cli import main
 from loopworth.shape import Shape
 
 REFERENCE = 64 * 10
@@ -85,3 +89,45 @@ def test_the_grid_is_the_shared_table_of_the_design(grid, measured):
     np.testing.assert_allclose(grid["tokens"][ours], shared["D"][order], rtol=1e-9)
     unique = grid["n_once"] + grid["n_rec"] + grid["n_injection"]
     np.testing.assert_allclose(unique[ours], (shared["N_once"] + shared["N_rec"])[order], rtol=1e-12)
+
+
+@pytest.fixture
+def counted(tmp_path):
+    """What `loopworth shape` answers to a spec."""
+
+    def counted(spec, *options):
+        path = tmp_path / "spec.toml"
+        path.write_text(spec)
+        return CliRunner().invoke(main, ["shape", str(path), *options])
+
+    return counted
+
+
+PUBLISHED = "[shape]\nwidth = 640\nr = 4\n"
+
+
+def test_the_command_prints_groups_parts_and_tokens(counted):
+    found = json.loads(counted("budget = 1e18\nbatch = 262144\n" + PUBLISHED, "--json").stdout)
+    shape = Shape(640, 4)
+    assert found["parameters"] == shape.groups
+    assert found["flops_training"] == shape.flops_training
+    assert round(found["tokens_of_budget"] / 1e6) == 955
+    assert found["tokens"] == found["steps"] * 262144 <= found["tokens_of_budget"]
+    text = counted("budget = 1e18\n" + PUBLISHED).stdout
+    assert f"{sum(shape.groups.values()):,}" in text
+    assert "causality not discounted" in text
+
+
+def test_a_spec_without_tokens_is_counted_without_them(counted):
+    found = json.loads(counted(PUBLISHED, "--json").stdout)
+    assert found["flops_per_token"] == Shape(640, 4).flops_per_token
+    assert "tokens" not in found
+    assert json.loads(counted(PUBLISHED, "--json", "--budget", "1e18").stdout)["tokens"] > 9e8
+    assert "give --budget" in counted(PUBLISHED).stdout
+
+
+@pytest.mark.parametrize("spec", ["[shape]\nwidht = 64\n", "[shape]\nwidth = 64\nr = 3\n", "[shape", ""])
+def test_a_spec_that_makes_no_sense_is_refused(counted, spec):
+    answer = counted(spec)
+    assert answer.exit_code == 2
+    assert "spec.toml" in answer.stderr

@@ -24,6 +24,19 @@ _POLAR = (
 )
 
 
+def base_rates(spec: RunSpec) -> dict[str, float]:
+    """Peak rate of each group at the reference."""
+    recipe = spec.recipe
+    swept = 0.028 if spec.shape.width < 256 and recipe.optimizer == "muonh" else 0.014
+    return {
+        "matrix": recipe.matrix_rate or swept,
+        "embedding": recipe.embedding_rate,
+        "head": recipe.head_rate,
+        "norm": recipe.norm_rate,
+        "lane": recipe.lane_rate,
+    }
+
+
 def rates(spec: RunSpec, rule_tokens: float | None = None) -> dict[str, float]:
     """Peak rate of each group at this width, batch and data; `rule_tokens`: of a trunk's longest branch."""
     recipe = spec.recipe
@@ -31,13 +44,8 @@ def rates(spec: RunSpec, rule_tokens: float | None = None) -> dict[str, float]:
     width = (spec.shape.width / recipe.reference_width) ** -0.5
     batch = (spec.batch / recipe.reference_batch) ** 0.558
     data = (tokens / recipe.reference_tokens) ** -0.32
-    return {
-        "matrix": recipe.matrix_rate * batch * (data if recipe.optimizer == "muonh" else 1.0),
-        "embedding": recipe.embedding_rate * batch * width,
-        "head": recipe.head_rate * batch * width,
-        "norm": recipe.norm_rate * batch * width,
-        "lane": recipe.lane_rate * batch * width,
-    }
+    matrix = data if recipe.optimizer == "muonh" else 1.0
+    return {group: rate * batch * (matrix if group == "matrix" else width) for group, rate in base_rates(spec).items()}
 
 
 def schedule(recipe: Recipe, step: int, steps: int, kind: str = "run") -> float:

@@ -154,6 +154,11 @@ class Shape:
         return int(_INJECTION[self.injection] * self.width**2) if self.injects else 0
 
     @property
+    def n_executed(self) -> int:
+        """Matrix parameters as often as they are used, the injection among them: what tokens per parameter count."""
+        return self.n_once + self.r * (self.n_rec + self.n_injection)
+
+    @property
     def n_lanes(self) -> int:
         """What steers the loop's state: lane scalars of hyperconnections, decay and step of diagonal injection."""
         if not self.injects:

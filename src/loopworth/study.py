@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from loopworth.errors import BadInput
 from loopworth.shape import Shape
 
-SCHEMA = 1
+SCHEMA = 2
 
 Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -27,11 +27,12 @@ class _Frozen(BaseModel):
 class Recipe(_Frozen):
     """Optimiser, rates at the reference and what the reference is, schedule. `recipe.rates` transfers the rates.
 
+    `matrix_rate` None: what sweeps found best, 0.014 at the published widths and 0.028 below 256 (docs/recipe.md).
     `reference_tokens` is the data of the reference run: a choice to log, it moves phi.
     """
 
     optimizer: Literal["muonh", "muon", "adamw"] = "muonh"
-    matrix_rate: Positive = 0.014
+    matrix_rate: Positive | None = None
     embedding_rate: Positive = 0.3
     head_rate: Positive = 0.004
     norm_rate: Positive = 0.005
@@ -208,6 +209,7 @@ class RunRecord(_Frozen):
     seconds: float
     tokens_per_second: float
     compute: dict[str, str | bool | int]
+    rates: dict[str, float] = {}
     environment: dict[str, str]
 
 

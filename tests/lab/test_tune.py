@@ -36,6 +36,16 @@ def test_a_sweep_names_the_best_rate_and_what_one_for_all_costs(small, tmp_path)
     assert [r.run_id for r in again] == [r.run_id for r in seen]
 
 
+def test_workers_give_the_same_losses_and_ratios_count_executed_parameters(small, tmp_path):
+    asked = {"factors": (0.5, 1, 2), "widths": (16, 24), "ratios": (0.05, 0.1)}
+    alone = tune(small(), tmp_path / "alone", threads=1, **asked)
+    together = tune(small(), tmp_path / "together", workers=2, **asked)
+    assert together == alone
+    executed = [small(shape={"width": width}).shape.n_executed for width in (16, 16, 24, 24)]
+    wanted = [share * count for share, count in zip((0.05, 0.1) * 2, executed, strict=True)]
+    assert [cell.tokens for cell in alone.cells] == [int(tokens // 512) * 512 for tokens in wanted]
+
+
 @pytest.mark.parametrize(("options", "word"), [({"rate": "speed"}, "matrix, embedding"), ({"factors": (1,)}, "three")])
 def test_a_sweep_that_says_nothing_is_refused(small, tmp_path, options, word):
     with pytest.raises(BadInput, match=word):

@@ -1,5 +1,8 @@
 """Each adapter against the tracker itself, without a network."""
 
+import json
+import sqlite3
+
 import pytest
 
 from loopworth.errors import BadInput
@@ -29,35 +32,45 @@ def test_tensorboard_gets_every_loss(small, tmp_path):
 
 @pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
-def test_mlflow_gets_every_loss(small, tmp_path, monkeypatch):
+def test_mlflow_gets_every_loss_of_two_runs_in_a_process(small, tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # without a database at hand
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file://{tmp_path}/mlruns")
     mlflow.set_tracking_uri(f"file://{tmp_path}/mlruns")
     monkeypatch.chdir(tmp_path)
-    tracked("mlflow", small(), tmp_path)
-    run = mlflow.active_run() or mlflow.last_active_run()
-    history = mlflow.MlflowClient().get_metric_history(run.info.run_id, "loss")
+    found = []
+    for seed in (0, 1):
+        tracked("mlflow", small(init_seed=seed), tmp_path)
+        found.append(mlflow.active_run().info.run_id)
     mlflow.end_run()
-    assert [point.step for point in history] == [2048, 4096, 6144, 8192]
+    assert found[0] != found[1]
+    for run in found:
+        history = mlflow.MlflowClient().get_metric_history(run, "loss")
+        assert [point.step for point in history] == [2048, 4096, 6144, 8192]
 
 
 @pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
-def test_wandb_gets_every_loss_offline(small, tmp_path, monkeypatch):
+def test_wandb_gets_every_loss_of_two_runs_in_a_process_offline(small, tmp_path, monkeypatch):
     wandb = pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
-    tracked("wandb", small(), tmp_path)
-    assert wandb.run.summary["tokens"] == 8192
+    for seed in (0, 1):
+        tracked("wandb", small(init_seed=seed), tmp_path)
+        assert wandb.run.summary["tokens"] == 8192
+        assert wandb.run.name.endswith(f"seed={seed}")
     wandb.finish()
-    assert list(tmp_path.glob("wandb/offline-run-*"))
+    assert len(list(tmp_path.glob("wandb/offline-run-*"))) == 2
 
 
 @pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
-def test_trackio_gets_every_loss(small, tmp_path, monkeypatch):
+def test_trackio_gets_every_loss_of_two_runs_in_a_process(small, tmp_path, monkeypatch):
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
     trackio = pytest.importorskip("trackio")
-    tracked("trackio", small(), tmp_path)
+    for seed in (0, 1):
+        tracked("trackio", small(init_seed=seed), tmp_path)
     trackio.finish()
-    assert list((tmp_path / "trackio").glob("*.db"))
+    (file,) = (tmp_path / "trackio").glob("*.db")
+    rows = sqlite3.connect(file).execute("select run_name, metrics from metrics order by id").fetchall()
+    tokens = [(name[-1], json.loads(metrics)["tokens"]) for name, metrics in rows]
+    assert tokens == [(seed, count) for seed in "01" for count in (2048, 4096, 6144, 8192)]

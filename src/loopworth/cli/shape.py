@@ -9,6 +9,8 @@ import click
 
 from loopworth.cli.common import friendly
 
+_OF_A_RUN = ("budget", "steps", "tokens", "tokens_of_budget", "flops")
+
 
 @click.command("shape")
 @click.argument("spec", type=click.Path())
@@ -17,13 +19,19 @@ from loopworth.cli.common import friendly
 @friendly
 def shape_command(spec: str, budget: float | None, as_json: bool) -> None:
     """Count SPEC, a run's TOML or spec.json: parameters by group, FLOPs by part, tokens, steps, memory."""
-    from loopworth.study import parse_spec, read_toml
+    from loopworth.study import RunSpec, parse_spec, read_toml
 
     raw = read_toml(spec)
     if budget is not None:
         raw = {**raw, "budget": budget, "tokens": None}
-    run = parse_spec(raw, spec)
-    counts = run.counts()
+    # A spec that asks for no tokens can be counted all the same: as one step, of which nothing is told.
+    bare = raw.get("tokens") is None and raw.get("budget") is None
+    if bare:
+        raw["tokens"] = raw.get("batch", RunSpec.model_fields["batch"].default)
+    counts = parse_spec(raw, spec).counts()
+    if bare:
+        for name in _OF_A_RUN:
+            del counts[name]
     if as_json:
         click.echo(json.dumps(counts, indent=2))
     else:
@@ -50,7 +58,9 @@ def _show(counts: dict[str, Any]) -> None:
     flops.add_row("all", f"{sum(counts['flops_forward'].values()):,}", f"{counts['flops_per_token']:,}")
     out.print(flops, highlight=False)
     memory = sum(counts["memory_bytes"].values())
-    run = f"{counts['tokens']:,} in {counts['steps']:,} steps of {counts['batch']:,}: {counts['flops']:.4g} FLOPs"
+    run = "give --budget, or tokens in the spec, for steps and FLOPs"
+    if "tokens" in counts:
+        run = f"{counts['tokens']:,} in {counts['steps']:,} steps of {counts['batch']:,}: {counts['flops']:.4g} FLOPs"
     for line in (
         f"tokens  {run}",
         f"memory  {memory / 2**20:,.0f} MiB in training, {counts['memory_tokens']:,} tokens in flight (an estimate)",

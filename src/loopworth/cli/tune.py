@@ -18,9 +18,10 @@ from loopworth.errors import BadInput
 @click.option("--factors", default="0.25,0.5,1,2,4", show_default=True, help="Of the spec's base rate.")
 @click.option("--widths", default="", help="The spec's, unless told otherwise: 32,64,128.")
 @click.option("--r", "passes", default="", help="The spec's, unless told otherwise: 1,4.")
-@click.option("--ratios", default="1", show_default=True, help="Multiples of the spec's tokens.")
+@click.option("--ratios", default="", help="Tokens per executed parameter, instead of the spec's tokens: 10,40.")
 @click.option("--to", "root", default="runs", show_default=True, type=click.Path(), help="Folder of run folders.")
 @click.option("--threads", type=click.IntRange(1), help="CPU threads; all cores unless told otherwise.")
+@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Runs at once, a thread each.")
 @click.option("--coordinates", is_flag=True, help="Check the scale of activations against width instead.")
 @click.option("--steps", type=click.IntRange(1), default=10, show_default=True, help="Of the coordinate check.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else on standard output.")
@@ -34,6 +35,7 @@ def tune_command(
     ratios: str,
     root: str,
     threads: int | None,
+    workers: int,
     coordinates: bool,
     steps: int,
     as_json: bool,
@@ -60,6 +62,7 @@ def tune_command(
         r=[int(k) for k in _numbers(passes, "--r")],
         ratios=_numbers(ratios, "--ratios"),
         threads=threads,
+        workers=workers,
         watch=lambda record: click.echo(f"{record.run_id} {record.architecture} {record.loss}", err=True),
     )
     click.echo(json.dumps(asdict(found), indent=2)) if as_json else _show(found)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 
 from loopworth.errors import BadInput
+from loopworth.recipe import base_rates
 from loopworth.study import RunRecord, RunSpec, parse_spec
 from loopworth.train import train
 
@@ -52,35 +58,33 @@ def tune(
     factors: Iterable[float] = (0.25, 0.5, 1.0, 2.0, 4.0),
     widths: Iterable[int] = (),
     r: Iterable[int] = (),
-    ratios: Iterable[float] = (1.0,),
+    ratios: Iterable[float] = (),
     threads: int | None = None,
+    workers: int = 1,
     watch: Callable[[RunRecord], object] | None = None,
 ) -> Tuning:
-    """Train the spec at every factor of one base rate, at every width, r and multiple of its tokens.
+    """Train the spec at every factor of one base rate, at every width, r and ratio of tokens to executed parameters.
 
-    Runs land in `root` like any other: what is there is not done again.
+    Runs land in `root` like any other: what is there is not done again. More than one of the `workers` take a thread
+    each, unless told otherwise, and the longest runs first.
     """
     if rate not in RATES:
         raise BadInput(f"There is no rate {rate!r}. There are: {', '.join(RATES)}.")
     factors = tuple(sorted({*map(float, factors), 1.0}))
     if len(factors) < 3 or factors[0] <= 0:
         raise BadInput("factors must be above 0, and at least three with 1 among them, such as 0.5, 1, 2.")
-    base = getattr(spec.recipe, f"{rate}_rate")
+    designs = _designs(spec, tuple(widths), tuple(r), tuple(ratios))
+    base = base_rates(designs[0])[rate]
+    sweep = [[_scaled(design, rate, base * factor) for factor in factors] for design in designs]
+    losses = _losses([run for row in sweep for run in row], root, threads, workers, watch)
     cells, floors = [], []
-    for design in _designs(spec, tuple(widths), tuple(r), tuple(ratios)):
-        losses = []
-        for factor in factors:
-            raw = design.as_json()
-            raw["recipe"][f"{rate}_rate"] = base * factor
-            record = train(parse_spec(raw), root, threads=threads)
-            losses.append(record.loss)
-            if watch:
-                watch(record)
-        best, lowest = _lowest(factors, losses)
+    for design, at in zip(designs, range(0, len(losses), len(factors)), strict=True):
+        row = losses[at : at + len(factors)]
+        best, lowest = _lowest(factors, row)
         floors.append(np.inf if lowest is None else lowest)
-        at_base = losses[factors.index(1.0)]
+        at_base = row[factors.index(1.0)]
         regret = None if lowest is None or at_base is None else at_base - lowest
-        cells.append(Cell(int(design.shape.width), design.shape.r, design.trained_tokens, tuple(losses), best, regret))
+        cells.append(Cell(int(design.shape.width), design.shape.r, design.trained_tokens, tuple(row), best, regret))
     table = np.array([[np.inf if loss is None else loss for loss in cell.losses] for cell in cells])
     common = int(table.mean(0).argmin())
     worst = float((table[:, common] - np.minimum(table.min(1), floors)).max())
@@ -88,15 +92,55 @@ def tune(
 
 
 def _designs(spec: RunSpec, widths: tuple[int, ...], r: tuple[int, ...], ratios: tuple[float, ...]) -> list[RunSpec]:
+    """The spec at every width and r; with its own tokens, unless there are ratios."""
     found = []
     for width in widths or (int(spec.shape.width),):
         for passes in r or (spec.shape.r,):
-            for ratio in ratios:
-                raw = spec.as_json()
-                raw["shape"] |= {"width": width, "r": passes}
-                raw["tokens"], raw["budget"] = spec.wanted_tokens * ratio, None
+            raw = spec.as_json()
+            raw["shape"] |= {"width": width, "r": passes}
+            raw["tokens"], raw["budget"] = spec.wanted_tokens, None
+            design = parse_spec(raw)
+            for ratio in ratios or (None,):
+                raw["tokens"] = spec.wanted_tokens if ratio is None else ratio * design.shape.n_executed
                 found.append(parse_spec(raw))
     return found
+
+
+def _scaled(spec: RunSpec, rate: str, value: float) -> RunSpec:
+    raw = spec.as_json()
+    raw["recipe"][f"{rate}_rate"] = value
+    return parse_spec(raw)
+
+
+def _losses(
+    specs: list[RunSpec],
+    root: str | Path,
+    threads: int | None,
+    workers: int,
+    watch: Callable[[RunRecord], object] | None,
+) -> list[float | None]:
+    """The loss of each run, in the order of the specs."""
+    records: dict[int, RunRecord] = {}
+    if workers == 1:
+        for place, spec in enumerate(specs):
+            records[place] = train(spec, root, threads=threads)
+            if watch:
+                watch(records[place])
+    else:
+        order = sorted(range(len(specs)), key=lambda k: -specs[k].shape.flops_per_token * specs[k].trained_tokens)
+        with ProcessPoolExecutor(workers, get_context("spawn"), _end_with_parent) as pool:
+            jobs = {pool.submit(train, specs[place], root, threads=threads or 1): place for place in order}
+            for job in as_completed(jobs):
+                records[jobs[job]] = job.result()
+                if watch:
+                    watch(records[jobs[job]])
+    return [records[place].loss for place in range(len(specs))]
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed would go on to the end of its queue, unseen."""
+    if parent := parent_process():
+        Thread(target=lambda: (wait([parent.sentinel]), os._exit(1)), daemon=True).start()
 
 
 def _lowest(factors: tuple[float, ...], losses: Iterable[float | None]) -> tuple[float | None, float | None]:

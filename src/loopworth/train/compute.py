@@ -18,8 +18,8 @@ from loopworth.model import LoopedTransformer, nats
 from loopworth.model.looped import run_layer
 from loopworth.study import RunSpec
 
-# A cold compilation takes half a minute a shape: not worth it for runs that are over sooner (training FLOPs).
-_WORTH_COMPILING = {"cpu": 5e12, "cuda": 2e15}
+# A cold compilation takes half a minute a shape, a warm one seconds: worth it for runs of more tokens than these.
+_WORTH_COMPILING = {"cpu": 1e6, "cuda": 2e7}
 _SHAPES = 1024  # in one process
 _TOKENS_AT_ONCE = {"cpu": 2048, "cuda": 32_768}
 
@@ -59,8 +59,7 @@ def decide(
     if precision == "auto":
         precision = "bfloat16" if bfloat16_pays(kind) else "float32"
     if compiled is None:
-        flops = spec.shape.flops_per_token * spec.trained_tokens
-        compiled = flops > _WORTH_COMPILING.get(kind, float("inf")) and _can_compile(kind)
+        compiled = spec.trained_tokens > _WORTH_COMPILING.get(kind, float("inf")) and _can_compile(kind)
     rows = spec.rows_per_step // ranks
     most = max(1, _TOKENS_AT_ONCE.get(kind, 2048) // spec.shape.context)
     at_once = next(k for k in range(min(rows, most), 0, -1) if rows % k == 0)

@@ -348,6 +348,7 @@ class _Run:
             seconds=self.seconds,
             tokens_per_second=tokens / max(self.seconds, 1e-9),
             compute=self.compute.as_json(),
+            rates=self.optimizer.rates,
             environment=_environment(),
         )
         if self.ranks.rank == 0:

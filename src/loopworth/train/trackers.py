@@ -45,6 +45,8 @@ def _tensorboard(module: ModuleType, spec: RunSpec, root: Path) -> Write:
 
 def _wandb(module: ModuleType, spec: RunSpec, root: Path) -> Write:
     root.mkdir(parents=True, exist_ok=True)
+    if module.run is not None:  # of the run before, in the same process
+        module.run.finish()
     run = module.init(project="loopworth", name=spec.title, config=spec.as_json(), dir=str(root))
     return lambda values, tokens: run.log({**values, "tokens": tokens})
 
@@ -52,6 +54,7 @@ def _wandb(module: ModuleType, spec: RunSpec, root: Path) -> Write:
 def _mlflow(module: ModuleType, spec: RunSpec, root: Path) -> Write:
     del root  # MLflow has a place of its own, told to it by MLFLOW_TRACKING_URI
     module.set_experiment("loopworth")
+    module.end_run()  # that of the run before, in the same process
     module.start_run(run_name=spec.title)
     module.log_dict(spec.as_json(), "spec.json")
     return lambda values, tokens: module.log_metrics(values, step=tokens)

@@ -1,0 +1,89 @@
+"""A looped run beside a plain one of the same executed depth, on a pack of real text: losses as a figure.
+
+    python benchmarks/curve.py PACK [--width 128] [--tokens 2e7] [--batch 4096] [--context 256] [--r 1,4]
+                               [--to runs] [--figure docs/curve.svg]
+
+One process of one thread for each r, at the same time; what is finished is not done again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
+
+from loopworth.study import RunRecord, RunSpec, parse_spec
+from loopworth.train import train
+from machine import machine
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pack")
+    parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--tokens", type=float, default=2e7)
+    parser.add_argument("--batch", type=int, default=4096)
+    parser.add_argument("--context", type=int, default=256)
+    parser.add_argument("--r", default="1,4")
+    parser.add_argument("--to", default="runs")
+    parser.add_argument("--figure", default="docs/curve.svg")
+    args = parser.parse_args()
+    specs = [
+        parse_spec(
+            {
+                "pack": args.pack, "tokens": args.tokens, "batch": args.batch,
+                "shape": {"width": args.width, "r": int(r), "context": args.context, "vocabulary": 256},
+            }
+        )
+        for r in args.r.split(",")
+    ]  # fmt: skip
+    print(machine())
+    with ProcessPoolExecutor(len(specs), get_context("spawn")) as pool:
+        records = list(pool.map(partial(train, root=args.to, threads=1), specs))
+    print("| r | unique parameters in N | tokens | FLOPs | nats | +- | bits per byte | tokens/s |")
+    print("| --- " * 8 + "|")
+    for spec, record in zip(specs, records, strict=True):
+        unique = spec.shape.n_once + spec.shape.n_rec + spec.shape.n_injection
+        print(
+            f"| {record.r} | {unique:,} | {record.tokens:,} | {record.flops:.3g} | {record.loss:.4f} "
+            f"| {record.loss_standard_error:.4f} | {record.bits_per_byte:.4f} | {record.tokens_per_second:,.0f} |"
+        )
+    draw(specs, records, Path(args.to), Path(args.figure))
+
+
+def draw(specs: list[RunSpec], records: list[RunRecord], root: Path, figure: Path) -> None:
+    """Training loss against tokens, in bits per byte, with what the held-out text came to."""
+    import matplotlib as mpl
+    import matplotlib.pyplot as plt
+    import numpy as np
+
+    mpl.rcParams.update({"font.size": 10, "svg.hashsalt": "loopworth", "svg.fonttype": "path"})
+    fig, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+    for colour, spec, record in zip(("#4c4c4c", "#0072b2", "#d55e00", "#009e73"), specs, records, strict=False):
+        lines = (root / record.run_id / "metrics.jsonl").read_text().splitlines()
+        tokens, loss = np.array([(m["tokens"], m["loss"]) for m in map(json.loads, lines)]).T
+        bits = (record.bits_per_byte or np.nan) / (record.loss or np.nan)
+        # Means over a tenth to either side: the noise of a step hides the curve.
+        means = [loss[(tokens > t * 0.9) & (tokens <= t * 1.1)].mean() for t in tokens]
+        name = "plain, 20 layers" if record.r == 1 else f"{spec.shape.loop} layers run {record.r} times"
+        end = f"{name}: {record.bits_per_byte:.3f} held out"
+        axes.plot(tokens, bits * loss, color=colour, alpha=0.15, linewidth=0.8)
+        axes.plot(tokens, bits * np.array(means), color=colour, linewidth=1.8, label=end)
+        axes.plot(record.tokens, record.bits_per_byte, "o", color=colour, markersize=6, clip_on=False)
+    axes.set(xscale="log", xlabel="tokens (bytes) seen", ylabel="bits per byte")
+    axes.set_title(f"Width {specs[0].shape.width}, depth 20: training loss, and held-out loss at the end", fontsize=11)
+    axes.grid(alpha=0.3, which="both", linewidth=0.5)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    fig.savefig(figure, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    main()

@@ -26,11 +26,13 @@ def test_at_the_reference_the_rates_are_the_published_ones():
     assert found["matrix"] == pytest.approx(0.014, rel=1e-4)  # whole steps: a little less data
 
 
-def test_small_widths_have_the_matrix_rate_of_their_own_sweep():
-    assert rates(spec(width=192, **REFERENCE))["matrix"] == pytest.approx(0.028, rel=1e-4)
-    assert rates(spec(width=256, **REFERENCE))["matrix"] == pytest.approx(0.014, rel=1e-4)
-    named = Recipe(matrix_rate=0.02)
-    assert rates(spec(width=64, recipe=named, **REFERENCE))["matrix"] == pytest.approx(0.02, rel=1e-4)
+def test_small_widths_have_the_rates_of_their_own_sweep():
+    small, wide = (rates(spec(width=width, **REFERENCE)) for width in (192, 256))
+    assert small["matrix"] == pytest.approx(2 * wide["matrix"])
+    assert small["head"] / wide["head"] == pytest.approx(2 * (256 / 192) ** 0.5)
+    assert small["norm"] / wide["norm"] == pytest.approx((256 / 192) ** 0.5)
+    named = rates(spec(width=64, recipe=Recipe(matrix_rate=0.02), **REFERENCE))
+    assert named["matrix"] == pytest.approx(0.02, rel=1e-4)
 
 
 def test_rates_transfer_with_width_batch_and_data():

@@ -27,16 +27,16 @@ class _Frozen(BaseModel):
 class Recipe(_Frozen):
     """Optimiser, rates at the reference and what the reference is, schedule. `recipe.rates` transfers the rates.
 
-    `matrix_rate` None: what sweeps found best, 0.014 at the published widths and 0.028 below 256 (docs/recipe.md).
+    A rate that is None is that of the width: `PUBLISHED` in `loopworth.recipe`, or `SMALL` below 256 (docs/recipe.md).
     `reference_tokens` is the data of the reference run: a choice to log, it moves phi.
     """
 
     optimizer: Literal["muonh", "muon", "adamw"] = "muonh"
     matrix_rate: Positive | None = None
-    embedding_rate: Positive = 0.3
-    head_rate: Positive = 0.004
-    norm_rate: Positive = 0.005
-    lane_rate: Positive = 0.01
+    embedding_rate: Positive | None = None
+    head_rate: Positive | None = None
+    norm_rate: Positive | None = None
+    lane_rate: Positive | None = None
     reference_width: Positive = 640
     reference_batch: Positive = 2**18
     reference_tokens: Positive = 9.8e8

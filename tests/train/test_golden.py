@@ -25,7 +25,7 @@ SHAPES = {
 
 def fifty_losses(shape, root):
     recipe = {
-        "matrix_rate": 0.03, "embedding_rate": 0.2, "reference_width": 24, "reference_batch": 512,
+        "matrix_rate": 0.03, "embedding_rate": 0.2, "head_rate": 0.004, "reference_width": 24, "reference_batch": 512,
         "reference_tokens": 25600,
     }  # fmt: skip
     spec = parse_spec(

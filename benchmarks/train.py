@@ -29,7 +29,7 @@ from loopworth.shape import Shape
 from loopworth.study import RunSpec
 from machine import machine
 
-PARTS = ("forward", "backward", "gather", "optimiser")
+PARTS: tuple[str, ...] = ("forward", "backward", "gather", "optimiser")
 PATIENCE = 1800  # seconds; a worker that has died must not keep the others
 
 

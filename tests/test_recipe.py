@@ -48,9 +48,16 @@ def test_rates_transfer_with_width_batch_and_data():
     assert data["embedding"] == base["embedding"]
 
 
+@pytest.mark.parametrize(("optimizer", "power"), [("muonh", 0.0), ("muon", 0.0), ("adamw", -0.5)])
+def test_matrices_on_adamw_have_its_width_rule(optimizer, power):
+    recipe = Recipe(optimizer=optimizer, matrix_rate=0.01)
+    near, far = (rates(spec(width=width, recipe=recipe, **REFERENCE)) for width in (640, 160))
+    assert far["matrix"] / near["matrix"] == pytest.approx(0.25**power)
+
+
 def test_a_trunk_has_the_rates_of_its_longest_branch():
     wsd = Recipe(schedule="wsd", reference_tokens=1e6)
-    trunk = spec(recipe=wsd, kind="trunk", forks=(1e6, 4e6), tokens=4e6, batch=1024)
+    trunk = spec(recipe=wsd, kind="trunk", forks=(1e6, 4e6), batch=1024)
     longest = spec(recipe=wsd, tokens=4e6, batch=1024)
     assert rates(trunk)["matrix"] == pytest.approx(rates(longest)["matrix"], rel=1e-3)
     assert rates(longest, rule_tokens=8e6)["matrix"] < rates(longest)["matrix"]

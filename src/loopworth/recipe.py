@@ -14,10 +14,6 @@ from loopworth.study import Recipe, RunSpec
 MOMENTUM = 0.95
 BETAS, EPS = (0.8, 0.95), 1e-10
 
-# Base rates at the reference, as published, and below width 256 by the sweep of docs/recipe.md.
-PUBLISHED = {"matrix": 0.014, "embedding": 0.3, "head": 0.004, "norm": 0.005, "lane": 0.01}
-SMALL = {**PUBLISHED, "matrix": 0.028, "head": 0.008}
-
 # Polar Express (arXiv 2505.16932): five quintic steps that bring singular values between 0.001 and 1 near 1.
 _POLAR = (
     (8.156554524902461, -22.48329292557795, 15.878769915207462),
@@ -28,12 +24,6 @@ _POLAR = (
 )
 
 
-def base_rates(spec: RunSpec) -> dict[str, float]:
-    """Peak rate of each group at the reference: the recipe's, or that of the width."""
-    usual = SMALL if spec.shape.width < 256 and spec.recipe.optimizer == "muonh" else PUBLISHED
-    return {group: getattr(spec.recipe, f"{group}_rate") or rate for group, rate in usual.items()}
-
-
 def rates(spec: RunSpec, rule_tokens: float | None = None) -> dict[str, float]:
     """Peak rate of each group at this width, batch and data; `rule_tokens`: of a trunk's longest branch."""
     recipe = spec.recipe
@@ -41,8 +31,8 @@ def rates(spec: RunSpec, rule_tokens: float | None = None) -> dict[str, float]:
     width = (spec.shape.width / recipe.reference_width) ** -0.5
     batch = (spec.batch / recipe.reference_batch) ** 0.558
     data = (tokens / recipe.reference_tokens) ** -0.32
-    matrix = data if recipe.optimizer == "muonh" else 1.0
-    return {group: rate * batch * (matrix if group == "matrix" else width) for group, rate in base_rates(spec).items()}
+    matrix = {"muonh": data, "adamw": width, "muon": 1.0}[recipe.optimizer]
+    return {group: rate * batch * (matrix if group == "matrix" else width) for group, rate in spec.base_rates.items()}
 
 
 def schedule(recipe: Recipe, step: int, steps: int, kind: str = "run") -> float:

@@ -42,11 +42,6 @@ class Shape:
     __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
 
     def __post_init__(self) -> None:
-        looped = self.depth - self.prelude - self.coda
-        if looped < self.r or looped % self.r:
-            raise ValueError(f"{looped} looped layers cannot be run as {self.r} equal passes")
-        if self.injection not in _INJECTION:
-            raise ValueError(f"injection {self.injection!r} is none of {', '.join(_INJECTION)}")
         for name in ("width", "r", "context", "vocabulary", "head_size", "heads", "kv_heads", "d_ff", "lanes", "r_bwd"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -54,6 +49,11 @@ class Shape:
         for name in ("prelude", "coda"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be 0 or more")
+        looped = self.depth - self.prelude - self.coda
+        if looped < self.r or looped % self.r:
+            raise ValueError(f"{looped} looped layers cannot be run as {self.r} equal passes")
+        if self.injection not in _INJECTION:
+            raise ValueError(f"injection {self.injection!r} is none of {', '.join(_INJECTION)}")
         if self.head_size and not self.heads and self.width % self.head_size:
             raise ValueError(f"width {self.width} is no whole number of heads of {self.head_size}: give heads too")
         if self.kv_heads and self.n_heads % self.kv_heads:

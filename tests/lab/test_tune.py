@@ -9,6 +9,7 @@ from loopworth.cli import main
 from loopworth.errors import BadInput
 from loopworth.lab import check_coordinates, tune
 from loopworth.lab.tune import _lowest
+from loopworth.train import train
 
 
 def test_the_best_factor_is_the_vertex_of_the_lowest_three():
@@ -46,10 +47,46 @@ def test_workers_give_the_same_losses_and_ratios_count_executed_parameters(small
     assert [cell.tokens for cell in alone.cells] == [int(tokens // 512) * 512 for tokens in wanted]
 
 
-@pytest.mark.parametrize(("options", "word"), [({"rate": "speed"}, "matrix, embedding"), ({"factors": (1,)}, "three")])
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"rate": "speed"}, "matrix, embedding"),
+        ({"factors": (1,)}, "three"),
+        ({"rate": "lane"}, "moves nothing"),
+        ({"rate": "head", "widths": (128, 512)}, "both sides of 256"),
+    ],
+)
 def test_a_sweep_that_says_nothing_is_refused(small, tmp_path, options, word):
     with pytest.raises(BadInput, match=word):
         tune(small(), tmp_path, **options)
+
+
+def test_what_is_there_is_not_done_again_and_no_design_twice(small, tmp_path):
+    spec = small(recipe={"matrix_rate": None})
+    usual = train(spec, tmp_path, threads=1)
+    found = tune(spec, tmp_path, factors=(0.5, 1, 2), widths=(16, 16), threads=1)
+    assert found.base == 0.028
+    assert len(found.cells) == 1
+    assert found.cells[0].losses[1] == usual.loss
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_sweep_that_brackets_no_optimum_says_so(small, tmp_path):
+    low = tune(small(recipe={"matrix_rate": 1e-4}), tmp_path, factors=(0.5, 1, 2), threads=1)
+    assert not low.bracketed
+    (tmp_path / "spec.json").write_text(json.dumps(small(recipe={"matrix_rate": 1e-4}).as_json()))
+    call = ["tune", str(tmp_path / "spec.json"), "--to", str(tmp_path), "--threads", "1", "--factors", "0.5,1,2"]
+    assert "nats or more" in CliRunner().invoke(main, call, catch_exceptions=False).stdout
+
+
+@pytest.mark.parametrize(
+    "options", ["--widths nan", "--widths 16.7", "--widths -16", "--r 0", "--r 1.5", "--ratios inf", "--factors 0,1,2"]
+)
+def test_numbers_that_are_none_are_refused(small, tmp_path, options):
+    (tmp_path / "spec.json").write_text(json.dumps(small().as_json()))
+    answer = CliRunner().invoke(main, ["tune", str(tmp_path / "spec.json"), *options.split()])
+    assert answer.exit_code == 2
+    assert options.split()[0] in answer.stderr
 
 
 def test_the_stream_keeps_its_size_as_models_get_wider(small):
@@ -58,6 +95,8 @@ def test_the_stream_keeps_its_size_as_models_get_wider(small):
     assert all(len(scales) == 3 for scales in found.scale.values())
     layers = [slope for place, slope in found.slope.items() if place != "logits"]
     assert max(map(abs, layers)) < 0.25
+    with pytest.raises(BadInput, match="at least two"):
+        check_coordinates(small(), (16, 16))
     wild = check_coordinates(small(recipe={"reference_width": 1e-3, "matrix_rate": 3.0}), (16, 32, 64), steps=3)
     assert wild.scale["logits"] != found.scale["logits"]
 

@@ -51,7 +51,11 @@ begun = torch.tensor([[255, 97, 98, 99], [255, 116, 104, 101]])
 assert torch.equal(model(begun).logits, ours["logits"])
 row = model.generate(begun, max_new_tokens=20, do_sample=False, pad_token_id=0)
 assert torch.equal(row, ours["row"]), (row, ours["row"])
-assert model(begun, labels=begun).loss.item() > 0
+labels = begun.clone()
+labels[:, :2] = -100
+wanted = torch.nn.functional.cross_entropy(model(begun).logits[:, 1:-1].flatten(0, 1), begun[:, 2:].flatten())
+assert torch.allclose(model(begun, labels=labels).loss, wanted)
+assert model.get_input_embeddings().weight.shape == model.get_output_embeddings().weight.shape
 print("the same")
 """
     done = subprocess.run(

@@ -16,6 +16,7 @@ import loopworth as lw
 from loopworth.corpus import open_corpus, pack
 from loopworth.errors import BadInput, RunStopped
 from loopworth.evals import validate
+from loopworth.ledger.folder import RunFolder
 from loopworth.model import LoopedTransformer
 from loopworth.train import train
 from loopworth.train.checkpoint import TornCheckpoint, newest_checkpoint, write_checkpoint
@@ -40,6 +41,11 @@ def run(spec, root, **options):
 def lines(root, record):
     text = (root / record.run_id / "metrics.jsonl").read_text()
     return [json.loads(line) for line in text.splitlines()]
+
+
+def weights_of(root, record):
+    (path,) = (root / record.run_id / "checkpoints").glob("final-*.safetensors")
+    return path
 
 
 def test_a_run_learns_and_leaves_its_record(small, tmp_path):
@@ -157,13 +163,16 @@ def test_a_vocabulary_that_is_not_the_corpus_s_is_refused(small, tmp_path):
         run(small(shape={"vocabulary": 512}), tmp_path)
 
 
+WSD = {"schedule": "wsd", "decay": 0.25}
+
+
 def test_a_trunk_is_trained_once_and_branches_decay_from_it(small, tmp_path):
-    wsd = {"schedule": "wsd", "decay": 0.25}
-    trunk = small(kind="trunk", forks=[4096.0, 8192.0], recipe=wsd)
-    end = run(trunk, tmp_path)
+    end = run(small(kind="trunk", tokens=None, forks=[4096.0, 8192.0], recipe=WSD), tmp_path)
     assert end.steps == 12  # the longest branch begins to decay after three quarters of 16 steps
+    assert end.status == "trunk"
+    assert end.loss is None
     for tokens, steps in ((4096, 8), (8192, 16)):
-        branch = small(kind="branch", trunk=end.run_id, tokens=tokens, recipe=wsd)
+        branch = small(kind="branch", trunk=end.run_id, tokens=tokens, recipe=WSD)
         record = run(branch, tmp_path)
         assert record.steps == steps
         assert record.group == end.run_id
@@ -171,11 +180,77 @@ def test_a_trunk_is_trained_once_and_branches_decay_from_it(small, tmp_path):
         assert record.flops == record.flops_per_token * tokens
         # A run that was never forked and has the longest branch's rates is the same run.
         if tokens == 8192:
-            assert run(small(recipe=wsd), tmp_path).loss == record.loss
+            assert run(small(recipe=WSD), tmp_path).loss == record.loss
     with pytest.raises(BadInput, match="keeps no state"):
-        run(small(kind="branch", trunk=end.run_id, tokens=6144, recipe=wsd), tmp_path)
+        run(small(kind="branch", trunk=end.run_id, tokens=6144, recipe=WSD), tmp_path)
     with pytest.raises(BadInput, match="train it first"):
-        run(small(kind="branch", trunk="0" * 16, recipe=wsd), tmp_path)
+        run(small(kind="branch", trunk="0" * 16, recipe=WSD), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changed", "word"),
+    [
+        ({"init_seed": 7}, "init_seed"),
+        ({"data_seed": 3}, "data_seed"),
+        ({"precision": "bfloat16"}, "precision"),
+        ({"pack": "words:9"}, "pack"),
+        ({"recipe": {**WSD, "matrix_rate": 0.5}}, "recipe"),
+        ({"shape": {"width": 24}}, "shape"),
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)
+def test_a_branch_that_is_not_its_trunk_s_is_refused(small, tmp_path, changed, word):
+    trunk = run(small(kind="trunk", tokens=None, forks=[4096.0], recipe=WSD), tmp_path)
+    branch = {"kind": "branch", "trunk": trunk.run_id, "tokens": 4096, "recipe": WSD, **changed}
+    with pytest.raises(BadInput, match=f"differs from its trunk .* in {word}"):
+        run(small(**branch), tmp_path)
+
+
+def test_two_processes_do_not_train_one_run(small, tmp_path):
+    with pytest.raises(Killed):
+        run(small(), tmp_path, observers=[kill_at(3)])
+    (folder,) = tmp_path.iterdir()
+    with RunFolder(folder).held(), pytest.raises(RunStopped, match="another process"):
+        run(small(), tmp_path)
+    assert run(small(), tmp_path).status == "done"
+
+
+@pytest.mark.parametrize("name", ["compute", "record"])
+def test_a_file_of_another_version_is_refused_by_name(small, tmp_path, name):
+    with pytest.raises(Killed):
+        run(small(), tmp_path, observers=[kill_at(3)])
+    (folder,) = tmp_path.iterdir()
+    (folder / f"{name}.json").write_text('{"a": 1}')
+    with pytest.raises(BadInput, match=rf"{name}\.json is not what this version"):
+        run(small(), tmp_path)
+
+
+def test_metrics_that_are_none_are_forgotten(small, tmp_path):
+    with pytest.raises(Killed):
+        run(small(), tmp_path, observers=[kill_at(3)])
+    (folder,) = tmp_path.iterdir()
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"loss": 1.0}\n[1]\n')
+    record = run(small(), tmp_path)
+    assert [line["step"] for line in lines(tmp_path, record)] == list(range(1, 17))
+
+
+def test_a_device_that_is_none_is_refused(small, tmp_path):
+    with pytest.raises(BadInput, match="no device 'foo'"):
+        run(small(), tmp_path, device="foo")
+
+
+def test_one_held_out_row_has_no_standard_error(small, tmp_path):
+    assert run(small(validation_tokens=1), tmp_path).loss_standard_error is None
+
+
+def test_runs_of_a_budget_and_of_tokens_can_be_read_together(small, tmp_path):
+    run(small(), tmp_path)
+    by_budget = small(tokens=None, budget=small().shape.flops_per_token * 8192.0, init_seed=1)
+    run(by_budget, tmp_path)
+    runs = lw.read_runs(tmp_path)
+    assert len(runs) == 2
+    assert "budget" not in runs
 
 
 def test_a_run_in_pieces_learns_what_it_learns_at_once(small, tmp_path, monkeypatch):
@@ -210,8 +285,17 @@ def test_load_gives_the_model_that_was_validated(small, tmp_path):
     model = lw.load(tmp_path / record.run_id)
     rows = open_corpus("words").rows(32).held_out(64)
     assert validate(model, rows, 16).nats == pytest.approx(record.loss, abs=1e-6)
-    with pytest.raises(BadInput, match=r"no spec\.json"):
-        lw.load(tmp_path)
+    for none in (tmp_path, weights_of(tmp_path, record)):
+        with pytest.raises(BadInput, match=r"no spec\.json"):
+            lw.load(none)
+    weights = weights_of(tmp_path, record)
+    content = bytearray(weights.read_bytes())
+    content[9000] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(BadInput, match="is damaged"):
+        lw.load(tmp_path / record.run_id)
+    with pytest.raises(ValueError, match="passes is 0"):
+        model(torch.zeros(1, 4, dtype=torch.long), passes=0)
 
 
 def test_validation_counts_rows_and_not_tokens_as_observations():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -16,6 +17,7 @@ def friendly(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
+        warnings.formatwarning = _one_line
         try:
             command(*args, **kwargs)
         except BadInput as error:
@@ -24,8 +26,22 @@ def friendly(command: Callable[..., None]) -> Callable[..., None]:
         except RunStopped as error:
             click.echo(f"loopworth: {error}", err=True)
             raise SystemExit(3) from None
+        except KeyboardInterrupt:
+            click.echo("\nloopworth: interrupted. The same command again goes on with what is finished.", err=True)
+            raise SystemExit(130) from None
+        except BrokenPipeError:  # whoever read the output has gone; click ends quietly
+            raise
+        except OSError as error:
+            if error.filename is None:
+                raise
+            click.echo(f"loopworth: {error.filename}: {error.strerror}.", err=True)
+            raise SystemExit(2) from None
 
     return run
+
+
+def _one_line(message: Warning | str, category: type[Warning], *_: Any) -> str:
+    return f"{'loopworth' if category.__module__.startswith('loopworth') else category.__name__}: {message}\n"
 
 
 def pairs(values: tuple[str, ...], option: str, form: str) -> dict[str, str]:

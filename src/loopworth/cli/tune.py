@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict
 from typing import Any
 
@@ -44,7 +45,7 @@ def tune_command(
     from loopworth.study import parse_spec, read_toml
 
     run = parse_spec(read_toml(spec), spec)
-    sizes = [int(w) for w in _numbers(widths, "--widths")]
+    sizes = _whole(widths, "--widths")
     if coordinates:
         from loopworth.lab import check_coordinates
 
@@ -59,7 +60,7 @@ def tune_command(
         rate=rate,
         factors=_numbers(factors, "--factors"),
         widths=sizes,
-        r=[int(k) for k in _numbers(passes, "--r")],
+        r=_whole(passes, "--r"),
         ratios=_numbers(ratios, "--ratios"),
         threads=threads,
         workers=workers,
@@ -70,9 +71,19 @@ def tune_command(
 
 def _numbers(text: str, option: str) -> list[float]:
     try:
-        return [float(part) for part in text.split(",") if part.strip()]
+        found = [float(part) for part in text.split(",") if part.strip()]
     except ValueError:
-        raise BadInput(f"{option} {text!r} must be numbers with commas between, as in 0.5,1,2.") from None
+        found = [math.nan]
+    if not all(math.isfinite(number) and number > 0 for number in found):
+        raise BadInput(f"{option} {text!r} must be numbers above 0 with commas between, as in 0.5,1,2.")
+    return found
+
+
+def _whole(text: str, option: str) -> list[int]:
+    found = _numbers(text, option)
+    if any(number != int(number) for number in found):
+        raise BadInput(f"{option} {text!r} must be whole numbers.")
+    return [int(number) for number in found]
 
 
 def _show(found: Any) -> None:
@@ -89,6 +100,8 @@ def _show(found: Any) -> None:
         table.add_row(str(cell.width), str(cell.r), f"{cell.tokens:,}", *losses, best, regret)
     console().print(table, highlight=False)
     worst = "a divergence" if found.worst_regret is None else f"{found.worst_regret:.4f} nats at most"
+    if found.worst_regret is not None and not found.bracketed:
+        worst = f"{found.worst_regret:.4f} nats or more: where it says outside, try further factors"
     click.echo(
         f"one factor for all: x {found.common:g}, {found.rate}_rate = {found.base * found.common:g}; costs {worst}"
     )

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from loopworth.corpus import open_corpus
+from loopworth.errors import BadInput
 from loopworth.model import LoopedTransformer, Weights
 from loopworth.recipe import Optimizer, schedule
 from loopworth.study import RunSpec, parse_spec
@@ -29,13 +30,13 @@ def check_coordinates(spec: RunSpec, widths: Iterable[int], steps: int = 10) -> 
 
     Slopes near 0 are what the transfer rules promise; one of 0.5 says that a rate grows too fast with width.
     """
-    widths = tuple(widths)
+    widths = tuple(dict.fromkeys(widths))
+    if len(widths) < 2:
+        raise BadInput("a coordinate check compares widths: give at least two.")
     found = [_scales(spec, width, steps) for width in widths]
     places = found[0]
     scale = {place: tuple(one[place] for one in found) for place in places}
-    slope = {
-        p: float(np.polyfit(np.log(widths), np.log(v), 1)[0]) if len(widths) > 1 else 0.0 for p, v in scale.items()
-    }
+    slope = {place: float(np.polyfit(np.log(widths), np.log(v), 1)[0]) for place, v in scale.items()}
     return Coordinates(widths, steps, scale, slope)
 
 
@@ -43,7 +44,7 @@ def _scales(spec: RunSpec, width: int, steps: int) -> dict[str, float]:
     raw = spec.as_json()
     raw["shape"]["width"] = width
     raw["tokens"], raw["budget"] = max(spec.wanted_tokens, steps * spec.batch), None
-    run = parse_spec(raw)
+    run = parse_spec(raw, f"width {width}")
     rows = open_corpus(run.pack).rows(run.shape.context)
     model = LoopedTransformer(run.shape).reset(run.init_seed)
     weights = Weights(model)
@@ -54,7 +55,7 @@ def _scales(spec: RunSpec, width: int, steps: int) -> dict[str, float]:
         weights.gradients.zero_()
         model.losses(batch).mean().backward()
         weights.gather()
-        optimizer.step(schedule(run.recipe, step, run.steps))
+        optimizer.step(schedule(run.recipe, step, run.whole_steps))
     return _measured(model, torch.as_tensor(rows.held_out(run.rows_per_step).astype(np.int64))[:, :-1])
 
 

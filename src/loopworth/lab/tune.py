@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 from pathlib import Path
+from signal import SIGINT, signal
 from threading import Thread
 
 import numpy as np
 
 from loopworth.errors import BadInput
-from loopworth.recipe import base_rates
 from loopworth.study import RunRecord, RunSpec, parse_spec
 from loopworth.train import train
 
@@ -40,7 +40,7 @@ class Cell:
 @dataclass(frozen=True)
 class Tuning:
     """A rate's sweep. `common` is the factor with the lowest mean loss over the cells, `worst_regret` what it costs
-    the cell that suffers most."""
+    the cell that suffers most; at least that, where not `bracketed`: some cell's optimum lies outside the factors."""
 
     rate: str
     base: float
@@ -48,6 +48,7 @@ class Tuning:
     cells: tuple[Cell, ...]
     common: float
     worst_regret: float | None
+    bracketed: bool
 
 
 def tune(
@@ -74,7 +75,12 @@ def tune(
     if len(factors) < 3 or factors[0] <= 0:
         raise BadInput("factors must be above 0, and at least three with 1 among them, such as 0.5, 1, 2.")
     designs = _designs(spec, tuple(widths), tuple(r), tuple(ratios))
-    base = base_rates(designs[0])[rate]
+    if rate == "lane" and not any(design.shape.n_lanes for design in designs):
+        raise BadInput("the rate of lanes moves nothing here: only hyperconnections and diagonal injection have any.")
+    bases = {design.base_rates[rate] for design in designs}
+    if len(bases) > 1:
+        raise BadInput(f"widths on both sides of 256 have {rate}_rates of their own: name one in the spec's recipe.")
+    base = bases.pop()
     sweep = [[_scaled(design, rate, base * factor) for factor in factors] for design in designs]
     losses = _losses([run for row in sweep for run in row], root, threads, workers, watch)
     cells, floors = [], []
@@ -88,22 +94,31 @@ def tune(
     table = np.array([[np.inf if loss is None else loss for loss in cell.losses] for cell in cells])
     common = int(table.mean(0).argmin())
     worst = float((table[:, common] - np.minimum(table.min(1), floors)).max())
-    return Tuning(rate, base, factors, tuple(cells), factors[common], worst if np.isfinite(worst) else None)
+    return Tuning(
+        rate,
+        base,
+        factors,
+        tuple(cells),
+        factors[common],
+        worst if np.isfinite(worst) else None,
+        all(cell.best is not None for cell in cells),
+    )
 
 
 def _designs(spec: RunSpec, widths: tuple[int, ...], r: tuple[int, ...], ratios: tuple[float, ...]) -> list[RunSpec]:
-    """The spec at every width and r; with its own tokens, unless there are ratios."""
-    found = []
+    """The spec at every width and r, each once; with its own tokens, unless there are ratios."""
+    found = {}
     for width in widths or (int(spec.shape.width),):
         for passes in r or (spec.shape.r,):
-            raw = spec.as_json()
+            raw, at = spec.as_json(), f"width {width}, r = {passes}"
             raw["shape"] |= {"width": width, "r": passes}
             raw["tokens"], raw["budget"] = spec.wanted_tokens, None
-            design = parse_spec(raw)
+            executed = parse_spec(raw, at).shape.n_executed
             for ratio in ratios or (None,):
-                raw["tokens"] = spec.wanted_tokens if ratio is None else ratio * design.shape.n_executed
-                found.append(parse_spec(raw))
-    return found
+                raw["tokens"] = spec.wanted_tokens if ratio is None else ratio * executed
+                design = parse_spec(raw, at)
+                found.setdefault(design.run_id(""), design)
+    return list(found.values())
 
 
 def _scaled(spec: RunSpec, rate: str, value: float) -> RunSpec:
@@ -138,7 +153,8 @@ def _losses(
 
 
 def _end_with_parent() -> None:
-    """A worker whose parent was killed would go on to the end of its queue, unseen."""
+    """A worker whose parent was killed would go on to the end of its queue, unseen; interrupted, it just ends."""
+    signal(SIGINT, lambda *_: os._exit(130))
     if parent := parent_process():
         Thread(target=lambda: (wait([parent.sentinel]), os._exit(1)), daemon=True).start()
 

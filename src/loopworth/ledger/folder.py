@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loopworth.errors import BadInput
+try:
+    import fcntl
+except ImportError:  # Windows, where nothing keeps two processes out of a folder
+    fcntl = None
+
+from pydantic import ValidationError
+
+from loopworth.errors import BadInput, RunStopped
+from loopworth.study import RunRecord
 
 
 @dataclass(frozen=True)
@@ -40,10 +50,39 @@ class RunFolder:
         """A JSON file of the folder; None where there is none."""
         try:
             return json.loads((self.path / f"{name}.json").read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except ValueError as error:
             raise BadInput(f"{self.path / name}.json is not JSON ({error}): remove the file, then run again.") from None
+
+    def record(self) -> RunRecord | None:
+        """What the run came to, where it has ended."""
+        if (found := self.read("record")) is None:
+            return None
+        try:
+            return RunRecord.model_validate(found)
+        except ValidationError as error:
+            at = ".".join(map(str, error.errors()[0]["loc"]))
+            raise BadInput(
+                f"{self.path / 'record.json'} is not what this version of loopworth writes ({at}): read it with the "
+                "version that wrote it, or move the run's folder away and run again."
+            ) from None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Nobody else trains in this folder meanwhile; the system lets go when this process ends, however it ends."""
+        if fcntl is None:
+            yield
+            return
+        with (self.path / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunStopped(f"{self.path} is being trained by another process: wait for it to end.") from None
+            except OSError as error:
+                if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):  # a file system without locks
+                    raise
+            yield
 
     def append(self, metrics: Mapping[str, Any]) -> None:
         """One line of metrics."""
@@ -59,14 +98,17 @@ class RunFolder:
         found = []
         for line in lines:
             try:
-                found.append(json.loads(line))
+                one = json.loads(line)
             except ValueError:
                 break
+            if not isinstance(one, dict):
+                break
+            found.append(one)
         return found
 
     def rewind(self, step: int) -> None:
         """Forget metrics after a step: a resumed run writes them again."""
-        kept = [m for m in self.metrics() if m["step"] <= step]
+        kept = [m for m in self.metrics() if m.get("step", step + 1) <= step]
         replace(self.path / "metrics.jsonl", "".join(json.dumps(m) + "\n" for m in kept).encode())
 
 

@@ -36,6 +36,15 @@ class LoopedForCausalLM(PreTrainedModel, GenerationMixin):
         self.model = LoopedTransformer(Shape(**config.shape))
         self.post_init()
 
+    def get_input_embeddings(self) -> torch.nn.Module:
+        return self.model.embedding
+
+    def set_input_embeddings(self, value: torch.nn.Module) -> None:
+        self.model.embedding = value  # pyright: ignore[reportAttributeAccessIssue]
+
+    def get_output_embeddings(self) -> torch.nn.Module:
+        return self.model.head
+
     def _init_weights(self, module: torch.nn.Module) -> None:
         """Weights come from the run."""
 
@@ -52,7 +61,11 @@ class LoopedForCausalLM(PreTrainedModel, GenerationMixin):
                 "padding is not supported: attention is causal over the whole row; give rows of one length"
             )
         logits = self.model(input_ids, passes)
-        loss = None if labels is None else nats(logits[:, :-1], labels[:, 1:]).mean()
+        loss = None
+        if labels is not None:
+            # Labels of -100 are not to be predicted: `nats` gives them 0.
+            targets = labels[:, 1:]
+            loss = nats(logits[:, :-1], targets).sum() / (targets != -100).sum()
         return CausalLMOutput(loss=loss, logits=logits)
 
     def prepare_inputs_for_generation(self, input_ids: torch.Tensor, *_: Any, **kwargs: Any) -> dict[str, Any]:  # pyright: ignore

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from pathlib import Path
 
-from safetensors.torch import load_file
+from safetensors import SafetensorError
+from safetensors.torch import load as load_bytes
+from torch import Tensor
 
 from loopworth.errors import BadInput
 from loopworth.ledger.folder import RunFolder
@@ -22,6 +26,21 @@ def load(folder: str | Path, device: str = "cpu") -> LoopedTransformer:
     if not found:
         raise BadInput(f"{folder} holds no finished model: its run has not ended, diverged, or is a trunk.")
     model = LoopedTransformer(parse_spec(raw, f"{folder}/spec.json").shape)
-    tensors = load_file(found[-1])
+    try:
+        _, tensors = read_tensors(found[-1])
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{found[-1]} is damaged ({error}): restore it, or train the run again elsewhere.") from None
     model.load_state_dict({name.removeprefix("model."): tensor for name, tensor in tensors.items()})
     return model.to(device).eval()
+
+
+def read_tensors(path: Path) -> tuple[int, dict[str, Tensor]]:
+    """Step and tensors of a file of weights; ValueError where its checksum, in the .json beside it, is another."""
+    note = json.loads(path.with_suffix(".json").read_bytes())
+    content = path.read_bytes()
+    if zlib.crc32(content) != note.get("crc32"):
+        raise ValueError("its checksum is another")
+    try:
+        return note["step"], load_bytes(content)
+    except (KeyError, SafetensorError) as error:
+        raise ValueError(str(error)) from None

@@ -47,6 +47,8 @@ class LoopedTransformer(nn.Module):
     def hidden(self, tokens_bt: Tensor, passes: int | None = None) -> Tensor:
         """The stream before the last norm, (b, t, d)."""
         passes = self.shape.r if passes is None else passes
+        if passes < 1:
+            raise ValueError(f"passes is {passes}; the loop runs once or more")
         rotation = rotations(tokens_bt.shape[1], self.shape.attention_size, tokens_bt.device)
         x_btd = self.norm_embedding(self.embedding(tokens_bt).to(self.dtype))
         for layer in self.prelude:

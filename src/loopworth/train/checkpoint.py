@@ -9,11 +9,11 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import save
 from torch import Tensor
 
 from loopworth.ledger.folder import replace
+from loopworth.model.load import read_tensors
 
 KEPT = 2
 
@@ -45,12 +45,8 @@ def newest_checkpoint(folder: Path) -> tuple[int, dict[str, Tensor]] | None:
 def read_checkpoint(path: Path) -> tuple[int, dict[str, Tensor]] | None:
     """Step and tensors of one checkpoint, or None (and a warning) where it is not whole."""
     try:
-        note = json.loads(path.with_suffix(".json").read_bytes())
-        content = path.read_bytes()
-        if zlib.crc32(content) == note["crc32"]:
-            return note["step"], load(content)
-        why = "its checksum is another"
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        return read_tensors(path)
+    except (OSError, ValueError) as error:
         why = str(error)
     warnings.warn(f"checkpoint {path} is torn ({why}): going on from the one before", TornCheckpoint, stacklevel=3)
     return None

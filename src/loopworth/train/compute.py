@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,6 +40,13 @@ class Compute:
         """What matrices are multiplied in."""
         return torch.bfloat16 if self.precision == "bfloat16" else torch.float32
 
+    @classmethod
+    def of(cls, raw: Mapping[str, Any], source: str) -> Compute:
+        """From compute.json."""
+        if raw.keys() != {field.name for field in fields(cls)}:
+            raise BadInput(f"{source} is not what this version writes: remove the run's folder, then run again.")
+        return cls(**raw)
+
     def as_json(self) -> dict[str, str | bool | int]:
         """For compute.json and the record."""
         return asdict(self)
@@ -49,12 +57,17 @@ def decide(
 ) -> Compute:
     """The quickest way that this machine has, from the spec and the machine alone: no choice depends on a stopwatch."""
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    kind = torch.device(device).type
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        kind = ""
+    if kind not in ("cpu", "cuda"):
+        raise BadInput(f"there is no device {device!r}. There are: cpu, cuda, cuda:1 and so on.")
     if kind == "cuda" and not torch.cuda.is_available():
         raise BadInput("device cuda is asked for, but torch sees no CUDA device here. Leave --device out for the CPU.")
     if spec.rows_per_step % ranks:
         raise BadInput(f"{spec.rows_per_step} rows a step cannot be shared evenly by {ranks} processes: change batch.")
-    threads = threads or max(1, (os.cpu_count() or 1) // ranks)
+    threads = threads or max(1, _cores() // ranks)
     precision = spec.precision
     if precision == "auto":
         precision = "bfloat16" if bfloat16_pays(kind) else "float32"
@@ -64,6 +77,13 @@ def decide(
     most = max(1, _TOKENS_AT_ONCE.get(kind, 2048) // spec.shape.context)
     at_once = next(k for k in range(min(rows, most), 0, -1) if rows % k == 0)
     return Compute(device, precision, compiled, at_once, threads)
+
+
+def _cores() -> int:
+    """Cores that this process may use; OMP_NUM_THREADS, where somebody set it, is the last word."""
+    if (told := os.environ.get("OMP_NUM_THREADS", "")).isdecimal():
+        return int(told)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager

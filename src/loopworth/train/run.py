@@ -8,6 +8,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -80,11 +81,13 @@ def train(
     corpus = corpus or open_corpus(spec.pack)
     run_id = spec.run_id(corpus.manifest.hash)
     folder = RunFolder(Path(root) / run_id).open()
-    if (found := folder.read("record")) is not None:
-        return RunRecord.model_validate(found)
+    if (found := folder.record()) is not None:
+        return found
     _check_corpus(spec, corpus)
     try:
-        with _Ranks(device) as ranks, exactly(ranks.device):
+        with _Ranks(device) as ranks, exactly(ranks.device), folder.held() if ranks.rank == 0 else nullcontext():
+            if (found := folder.record()) is not None:  # by whoever held the folder until now
+                return found
             return _Run(spec, run_id, folder, corpus, ranks, threads, compiled).train(
                 checkpoint_seconds, log_steps, tuple(observers)
             )
@@ -102,6 +105,7 @@ def train(
         ) from None
 
 
+_OWN_TO_BRANCHES = {"kind", "tokens", "budget", "forks", "trunk", "labels", "validation_tokens"}
 _LESS_MEMORY = "Its last checkpoint is whole: give it a machine with more memory, or a smaller batch, and run again."
 
 
@@ -155,7 +159,7 @@ class _Run:
         self.manifest = corpus.manifest
         self.rows: Rows = corpus.rows(spec.shape.context)
         self.rows.need(spec.trained_tokens)
-        rule_tokens = self._trunk_spec().rule_tokens if spec.kind == "branch" else None
+        rule_tokens = self._trunk_spec(corpus).rule_tokens if spec.kind == "branch" else None
         self.model = LoopedTransformer(spec.shape).reset(spec.init_seed).to(self.compute.device)
         self.weights = Weights(self.model, self.compute.dtype)
         self.optimizer = Optimizer(self.weights, spec, rule_tokens)
@@ -167,19 +171,12 @@ class _Run:
     def _compute(self, threads: int | None, compiled: bool | None) -> Compute:
         """What the folder says, where the run has begun: going on must compute the same."""
         if (found := self.folder.read("compute")) is not None:
-            return Compute(**found)
+            return Compute.of(found, str(self.folder.path / "compute.json"))
         chosen = decide(self.spec, self.ranks.device, threads, compiled, self.ranks.count)
         if self.ranks.rank == 0:
             self.folder.write("spec", self.spec.as_json())
             self.folder.write("compute", chosen.as_json())
         return chosen
-
-    @property
-    def last_step(self) -> int:
-        """A trunk ends where its longest branch forks."""
-        if self.spec.kind == "trunk":
-            return max(self.spec.fork_steps)
-        return self.spec.steps
 
     def train(self, checkpoint_seconds: float, log_steps: int, observers: tuple[Observer, ...]) -> RunRecord:
         self._resume()
@@ -187,23 +184,25 @@ class _Run:
         forks = set(self.spec.fork_steps)
         begun = time.monotonic() - self.seconds
         saved = time.monotonic()
-        while self.step < self.last_step:
+        while self.step < self.spec.steps:
             loss = self._one_step()
             self.seconds = time.monotonic() - begun
             self.losses.append(loss)
             hopeless = len(self.losses) >= _PATIENCE and min(self.losses[-_PATIENCE:]) > guessing
             if not math.isfinite(loss) or hopeless:
                 return self._record("diverged", reason=_why_diverged(loss, self.step))
-            if self.step % log_steps == 0 or self.step == self.last_step:
+            if self.step % log_steps == 0 or self.step == self.spec.steps:
                 self._report(observers, log_steps)
             if self.step in forks:
                 self._save("fork")
             if time.monotonic() - saved > checkpoint_seconds:
                 self._save()
                 saved = time.monotonic()
-        if self.spec.kind != "trunk":
+        if self.spec.kind == "trunk":
+            record = self._record("trunk", reason="a trunk: its branches decay, and have losses")
+        else:
             self._save("final")
-        record = self._record("done", validation=self._validate())
+            record = self._record("done", validation=self._validate())
         if self.ranks.rank == 0:
             forget_checkpoints(self.folder.checkpoints)
         return record
@@ -226,7 +225,7 @@ class _Run:
             total += loss.detach()
         self.ranks.add(self.weights.gradients)
         self.ranks.add(total)
-        self.optimizer.step(schedule(self.spec.recipe, self.step, self.spec.steps, self.spec.kind))
+        self.optimizer.step(schedule(self.spec.recipe, self.step, self.spec.whole_steps, self.spec.kind))
         self.weights.spread()
         self.step += 1
         return float(total)
@@ -265,17 +264,28 @@ class _Run:
         assert self.spec.trunk is not None
         return RunFolder(self.folder.path.parent / self.spec.trunk)
 
-    def _trunk_spec(self) -> RunSpec:
+    def _trunk_spec(self, corpus: Corpus) -> RunSpec:
+        """What the branch goes on from, which must be the branch's own beginning."""
         found = self._trunk().read("spec")
         if found is None:
             raise BadInput(
                 f"branch {self.run_id} needs its trunk {self.spec.trunk} in the same folder: train it first."
             )
-        return parse_spec(found, f"{self._trunk().path}/spec.json")
+        trunk = parse_spec(found, f"{self._trunk().path}/spec.json")
+        own, theirs = self.spec.model_dump(exclude=_OWN_TO_BRANCHES), trunk.model_dump(exclude=_OWN_TO_BRANCHES)
+        other = [name for name in own if own[name] != theirs[name]]
+        if trunk.run_id(corpus.manifest.hash) != self.spec.trunk:
+            other = other or ["pack"]
+        if other:
+            raise BadInput(
+                f"branch {self.run_id} differs from its trunk {self.spec.trunk} in {', '.join(other)}: a branch goes "
+                "on with what its trunk has trained, so only tokens, budget and labels are its own."
+            )
+        return trunk
 
     def _fork(self) -> tuple[int, dict[str, Tensor]]:
         """The trunk's state where this branch begins to decay."""
-        step = fork_step(self.spec.steps, self.spec.recipe.decay)
+        step = fork_step(self.spec.whole_steps, self.spec.recipe.decay)
         path = self._trunk().checkpoints / f"fork-{step:09d}.safetensors"
         found = read_checkpoint(path) if path.exists() else None
         if found is None:
@@ -294,10 +304,10 @@ class _Run:
         speed = self.step * self.spec.batch / max(self.seconds, 1e-9)
         progress = Progress(
             self.step,
-            self.last_step,
+            self.spec.steps,
             self.step * self.spec.batch,
             loss,
-            schedule(self.spec.recipe, self.step - 1, self.spec.steps, self.spec.kind),
+            schedule(self.spec.recipe, self.step - 1, self.spec.whole_steps, self.spec.kind),
             speed,
             speed * self.spec.shape.flops_per_token,
         )
@@ -313,7 +323,7 @@ class _Run:
         return validate(self.weights.compute, rows, min(len(rows), max(1, self.compute.rows_at_once)))
 
     def _record(
-        self, status: Literal["done", "diverged"], reason: str = "", validation: Validation | None = None
+        self, status: Literal["done", "diverged", "trunk"], reason: str = "", validation: Validation | None = None
     ) -> RunRecord:
         spec, shape = self.spec, self.spec.shape
         tokens = self.step * spec.batch
@@ -324,6 +334,7 @@ class _Run:
             reason=reason,
             corpus=self.manifest.hash,
             architecture=spec.architecture,
+            recipe=spec.recipe_in_words,
             group=spec.trunk or "",
             r=shape.r,
             n_once=shape.n_once,
@@ -338,7 +349,7 @@ class _Run:
             flops=shape.flops_per_token * tokens,
             flops_per_token_by_part=shape.flops_training,
             loss=validation.nats if validation else None,
-            loss_standard_error=validation.standard_error if validation else None,
+            loss_standard_error=validation.standard_error if validation and validation.rows > 1 else None,
             bits_per_byte=validation.nats / math.log(2) / self.manifest.bytes_per_token if validation else None,
             validation_tokens=validation.tokens if validation else 0,
             train_loss=float(np.mean(trained)) if trained and np.isfinite(trained).all() else None,

@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-full lint benchmarks clean
+.PHONY: demo test test-full lint benchmarks text-benchmarks clean
 
 demo: .venv/base
 	$(BIN)/python examples/paper_grid.py
@@ -28,7 +28,14 @@ benchmarks: .venv/dev
 	$(BIN)/python benchmarks/fit.py | tee docs/measured/fit.md
 	$(BIN)/python benchmarks/optimum.py | tee docs/measured/optimum.md
 	$(BIN)/python benchmarks/coverage.py | tee docs/measured/coverage.md
-	$(BIN)/python benchmarks/train.py | tee docs/measured/train.md
+	$(BIN)/python benchmarks/train.py --against float32,bfloat16 | tee docs/measured/train.md
+	$(BIN)/python benchmarks/train.py --widths 16,24,32,48 --contexts 128 --batch 1024 | tee -a docs/measured/train.md
+	$(BIN)/python benchmarks/stacking.py | tee docs/measured/stacking.md
+
+# Real text as bytes, packed by `loopworth pack`: make text-benchmarks PACK=edu
+text-benchmarks: .venv/dev
+	$(BIN)/python benchmarks/precision.py $(PACK) | tee docs/measured/precision.md
+	$(BIN)/python benchmarks/curve.py $(PACK) | tee docs/measured/curve.md
 
 # The stamps say what is installed; a change of pyproject or pins installs again.
 .venv/base: pyproject.toml constraints.txt

@@ -1,6 +1,6 @@
 """A looped run beside a plain one of the same executed depth, on a pack of real text: losses as a figure.
 
-    python benchmarks/curve.py PACK [--width 128] [--tokens 2e7] [--batch 4096] [--context 256] [--r 1,4]
+    python benchmarks/curve.py PACK [--width 128] [--tokens 1.6384e7] [--batch 4096] [--context 256] [--r 1,4]
                                [--to runs] [--figure docs/curve.svg]
 
 One process of one thread for each r, at the same time; what is finished is not done again.
@@ -28,7 +28,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pack")
     parser.add_argument("--width", type=int, default=128)
-    parser.add_argument("--tokens", type=float, default=2e7)
+    parser.add_argument("--tokens", type=float, default=1.6384e7)
     parser.add_argument("--batch", type=int, default=4096)
     parser.add_argument("--context", type=int, default=256)
     parser.add_argument("--r", default="1,4")
@@ -53,7 +53,7 @@ def main() -> None:
         unique = spec.shape.n_once + spec.shape.n_rec + spec.shape.n_injection
         print(
             f"| {record.r} | {unique:,} | {record.tokens:,} | {record.flops:.3g} | {record.loss:.4f} "
-            f"| {record.loss_standard_error:.4f} | {record.bits_per_byte:.4f} | {record.tokens_per_second:,.0f} |"
+            f"| {record.loss_standard_error or 0:.4f} | {record.bits_per_byte:.4f} | {record.tokens_per_second:,.0f} |"
         )
     draw(specs, records, Path(args.to), Path(args.figure))
 
@@ -76,7 +76,7 @@ def draw(specs: list[RunSpec], records: list[RunRecord], root: Path, figure: Pat
         end = f"{name}: {record.bits_per_byte:.3f} held out"
         axes.plot(tokens, bits * loss, color=colour, alpha=0.15, linewidth=0.8)
         axes.plot(tokens, bits * np.array(means), color=colour, linewidth=1.8, label=end)
-        axes.plot(record.tokens, record.bits_per_byte, "o", color=colour, markersize=6, clip_on=False)
+        axes.plot(record.tokens, record.bits_per_byte or np.nan, "o", color=colour, markersize=6, clip_on=False)
     axes.set(xscale="log", xlabel="tokens (bytes) seen", ylabel="bits per byte")
     axes.set_title(f"Width {specs[0].shape.width}, depth 20: training loss, and held-out loss at the end", fontsize=11)
     axes.grid(alpha=0.3, which="both", linewidth=0.5)

@@ -4,7 +4,7 @@
                                [--precision bfloat16,float32] [--against float32,bfloat16] [--eager] [--r-bwd N]
 
 Tokens/s are sums over the workers, medians of rounds in which all workers step together; the peak is that of a large
-matrix product @@
+matrix product
 `--against` trains the same models the usual way too, in turns with the workers, and prints the ratio: one process with
 a thread a core, the whole model under torch.compile, fused attention, the whole batch at once, and for bfloat16
 automatic mixed precision over float32 weights. Optimiser and formulas are the same.
@@ -42,16 +42,14 @@ def worker(barrier: Any, jobs: list[dict[str, Any]], rounds: int, turn: int, tur
     torch.set_num_threads(os.cpu_count() or 1 if usual else 1)
     barrier.wait(PATIENCE)
     if not usual:
-        out.put({"peak": {p: peak_flops(p, 1.0) for p in ("float32", "bfloat16")}})
+        out.put({"peak": {p: peak_flops("cpu", p, 1.0) for p in ("float32", "bfloat16")}})
     barrier.wait(PATIENCE)
     for place, job in enumerate(jobs):
         prepare = partial(usual_step, job, usual) if usual else partial(own_step, job)
-        starts = []
-        for _ in range(1 if usual else 2):  # the second run of a shape finds the compiled code of the first
-            begun = time.perf_counter()
-            step = prepare()
-            step()
-            starts.append(time.perf_counter() - begun)
+        step, *starts = started(prepare)
+        if not usual:  # the second run of a shape finds the compiled code of the first
+            step, second = started(prepare)
+            starts.append(second)
         found = []
         for _ in range(rounds):
             for now in range(turns):
@@ -61,6 +59,13 @@ def worker(barrier: Any, jobs: list[dict[str, Any]], rounds: int, turn: int, tur
         parts = {k: float(np.median([f[k] for f in found])) for k in PARTS}
         took = float(np.median([sum(f.values()) for f in found]))
         out.put({"place": place, "turn": turn, "starts": starts, "parts": parts, "step": took})
+
+
+def started(prepare: Callable[[], Callable[[], Any]]) -> tuple[Callable[[], Any], float]:
+    begun = time.perf_counter()
+    step = prepare()
+    step()
+    return step, time.perf_counter() - begun
 
 
 def own_step(job: dict[str, Any]) -> Callable[[], dict[str, float]]:
@@ -102,7 +107,7 @@ def timed(spec: RunSpec, weights: Any, loss: Callable[[Any], Any], at_once: int)
     rows = torch.randint(0, spec.shape.vocabulary, (spec.rows_per_step, spec.shape.context + 1))
 
     def step() -> dict[str, float]:
-        spent = dict.fromkeys(PARTS, 0.0)
+        spent: dict[str, float] = dict.fromkeys(PARTS, 0.0)
         clock = time.perf_counter
         weights.gradients.zero_()
         for piece in rows.split(at_once):

@@ -92,7 +92,13 @@ def test_singular_values_are_brought_near_1(size):
 
 
 def trained(optimizer, steps=3, **shape):
-    run = spec(width=32, recipe=Recipe(optimizer=optimizer), tokens=64_000, batch=64, shape={"r": 2, **shape})
+    run = spec(
+        width=32,
+        recipe=Recipe(optimizer=optimizer, matrix_rate=0.014),
+        tokens=64_000,
+        batch=64,
+        shape={"r": 2, **shape},
+    )
     model = LoopedTransformer(run.shape).reset(0)
     weights = Weights(model)
     before = {name: p.clone() for name, p in model.named_parameters()}

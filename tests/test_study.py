@@ -32,6 +32,7 @@ WSD = {"schedule": "wsd", "decay": 0.25}
         ({"shape": {"widht": 16}}, "there is no such field"),
         ({"recipe": {"matrix_rate": -1.0}}, "matrix_rate"),
         ({"recipe": {"optimiser": "adamw"}}, "there is no such field"),
+        ({"recipe": {"optimizer": "adamw", "matrix_rate": None}}, "matrix_rate of its own"),
         ({"kind": "trunk"}, "names the forks"),
         ({"kind": "branch"}, "names its trunk"),
         ({**TRUNK, "tokens": 8192.0, "recipe": WSD}, "leave tokens and budget out"),
@@ -97,7 +98,7 @@ def test_words_tell_architectures_and_recipes_apart():
         assert parse_spec({"tokens": 8192, "batch": 512, "shape": {**usual, **change}}).architecture == words
     recipes = {
         "": {},
-        "optimizer=adamw": {"optimizer": "adamw"},
+        "optimizer=adamw matrix_rate=0.001": {"optimizer": "adamw", "matrix_rate": 0.001},
         "schedule=wsd": {"schedule": "wsd"},
         "matrix_rate=0.02": {"matrix_rate": 0.02},
     }

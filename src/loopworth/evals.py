@@ -35,12 +35,11 @@ def validate(
 ) -> Validation:
     """The model on rows of t + 1 tokens; with `passes`, run at another depth than trained."""
     device = model.head.weight.device
-    whole = len(rows_bt) // rows_at_once * rows_at_once
     found = []
     for at in range(0, len(rows_bt), rows_at_once):
         some = torch.as_tensor(rows_bt[at : at + rows_at_once].astype(np.int64), device=device)
         # A shorter last piece is filled up, so that compiled code sees one shape.
-        fill = rows_at_once - len(some) if at >= whole else 0
+        fill = rows_at_once - len(some)
         losses = model.losses(torch.cat([some, some[:1].expand(fill, -1)]) if fill else some, passes)
         found.append(losses[: len(some)].double().cpu().numpy())
     nats_bt = np.concatenate(found)

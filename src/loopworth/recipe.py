@@ -9,7 +9,7 @@ from torch import Tensor
 
 from loopworth.model import Weights
 from loopworth.model.weights import Stack
-from loopworth.study import Recipe, RunSpec
+from loopworth.study import Recipe, RunSpec, fork_step
 
 MOMENTUM = 0.95
 BETAS, EPS = (0.8, 0.95), 1e-10
@@ -43,11 +43,6 @@ def schedule(recipe: Recipe, step: int, steps: int, kind: str = "run") -> float:
     share = 1.0 if recipe.schedule == "linear" else recipe.decay
     left = min(1.0, (steps - step) / max(1.0, steps - fork_step(steps, share)))
     return begin * (left + (1 - left) * recipe.final_rate)
-
-
-def fork_step(steps: int, decay: float) -> int:
-    """Where a run of `steps` begins to decay over that share of them."""
-    return steps - round(decay * steps)
 
 
 class MuonH:

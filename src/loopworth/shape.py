@@ -156,7 +156,8 @@ class Shape:
     @property
     def n_executed(self) -> int:
         """Matrix parameters as often as they are used, the injection among them: what tokens per parameter count."""
-        return self.n_once + self.r * (self.n_rec + self.n_injection)
+        injections = 1 if self.injection == "diagonal" else self.r  # what diagonal injection adds is computed once
+        return self.n_once + self.r * self.n_rec + injections * self.n_injection
 
     @property
     def n_lanes(self) -> int:

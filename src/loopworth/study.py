@@ -103,6 +103,8 @@ class RunSpec(_Frozen):
             raise ValueError(
                 f"the fork of {min(self.forks):.4g} tokens comes before the first step, or before the warmup ends"
             )
+        if self.recipe.optimizer != "muonh" and self.recipe.matrix_rate is None:
+            raise ValueError(f"{self.recipe.optimizer} needs a matrix_rate of its own: the usual one is MuonH's")
         if self.kind != "run" and self.recipe.schedule != "wsd":
             raise ValueError(f"a {self.kind} needs schedule = 'wsd'")
         return self
@@ -146,20 +148,22 @@ class RunSpec(_Frozen):
     @property
     def fork_steps(self) -> tuple[int, ...]:
         """Steps of a trunk at which branches of `forks` tokens begin to decay."""
-        ends = (self.shape.steps(tokens, self.batch) for tokens in self.forks)
-        return tuple(sorted({end - round(self.recipe.decay * end) for end in ends}))
+        return tuple(
+            sorted({fork_step(self.shape.steps(tokens, self.batch), self.recipe.decay) for tokens in self.forks})
+        )
 
     @property
     def architecture(self) -> str:
         """What the fits call the run's family: its passes, and what is not as in the published family."""
-        shape, usual = self.shape, Shape(self.shape.width)
+        shape = self.shape
+        usual = {f.name: f.default for f in fields(Shape)}
         family = {
             "injection": shape.injection if shape.injects and shape.injection != "linear" else None,
             "r_bwd": shape.passes_with_gradient if shape.truncated else None,
         }
         sizes = ("depth", "prelude", "coda", "head_size", "heads", "kv_heads", "d_ff")
-        family |= {name: getattr(shape, name) for name in sizes if getattr(shape, name) != getattr(usual, name)}
-        if shape.injects and shape.injection == "hyperconnections" and shape.lanes != usual.lanes:
+        family |= {name: getattr(shape, name) for name in sizes if getattr(shape, name) != usual[name]}
+        if shape.injects and shape.injection == "hyperconnections" and shape.lanes != usual["lanes"]:
             family["lanes"] = shape.lanes
         return " ".join([f"r={shape.r}", *(f"{name}={value}" for name, value in family.items() if value is not None)])
 
@@ -184,10 +188,15 @@ class RunSpec(_Frozen):
         """Rows of the global batch."""
         return self.batch // self.shape.context
 
+    def tokens_at_once(self, kind: str) -> int:
+        """Tokens in flight at most, in whole rows: what is quick on a CPU, and fits a GPU with its logits."""
+        most = 2048 if kind != "cuda" else min(32_768, 2**29 // self.shape.vocabulary)
+        return min(self.batch, max(1, most // self.shape.context) * self.shape.context)
+
     def counts(self) -> dict[str, Any]:
         """Everything that is known before training: parameters by group, FLOPs by part, tokens, steps, memory."""
         shape = self.shape
-        in_flight = min(self.batch, max(shape.context, 2048))
+        in_flight = self.tokens_at_once("cpu")
         return {
             "architecture": self.architecture,
             "parameters": shape.groups,
@@ -229,10 +238,16 @@ class RunSpec(_Frozen):
         return {"schema": SCHEMA, **self.model_dump(mode="json")}
 
 
+def fork_step(steps: int, decay: float) -> int:
+    """Where a run of `steps` begins to decay over that share of them."""
+    return steps - round(decay * steps)
+
+
 class RunRecord(_Frozen):
     """What a run came to. Counts are raw groups: a fit chooses the convention. `loss` is nats per held-out token.
 
-    `status` is done, diverged, failed or trunk; `reason` says why there is no loss. `flops` is what training spent.
+    `status` is done, diverged, failed or trunk; `reason` says why there is no loss. `flops` is what the run
+    costs alone; `flops_spent`, of a branch, what it cost on top of its trunk.
     """
 
     run_id: str
@@ -253,6 +268,7 @@ class RunRecord(_Frozen):
     budget: float | None = None
     flops_per_token: int
     flops: int
+    flops_spent: int | None = None
     flops_per_token_by_part: dict[str, int]
     loss: float | None
     loss_standard_error: float | None = None

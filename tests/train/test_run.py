@@ -15,7 +15,7 @@ import torch
 import loopworth as lw
 from loopworth.corpus import open_corpus, pack
 from loopworth.errors import BadInput, RunStopped
-from loopworth.evals import validate
+from loopworth.evals import Validation, validate
 from loopworth.ledger.folder import RunFolder
 from loopworth.model import LoopedTransformer
 from loopworth.train import train
@@ -36,6 +36,13 @@ def kill_at(step):
 
 def run(spec, root, **options):
     return train(spec, root, threads=1, compiled=False, log_steps=1, **options)
+
+
+def raising(error):
+    def called(*_):
+        raise error
+
+    return called
 
 
 def lines(root, record):
@@ -178,6 +185,7 @@ def test_a_trunk_is_trained_once_and_branches_decay_from_it(small, tmp_path):
         assert record.group == end.run_id
         assert record.loss < math.log(256)
         assert record.flops == record.flops_per_token * tokens
+        assert record.flops_spent == record.flops_per_token * tokens / 4
         # A run that was never forked and has the longest branch's rates is the same run.
         if tokens == 8192:
             assert run(small(recipe=WSD), tmp_path).loss == record.loss
@@ -253,12 +261,28 @@ def test_runs_of_a_budget_and_of_tokens_can_be_read_together(small, tmp_path):
     assert "budget" not in runs
 
 
-def test_a_run_in_pieces_learns_what_it_learns_at_once(small, tmp_path, monkeypatch):
+def test_a_run_in_pieces_learns_what_it_learns_at_once(small, tmp_path):
     whole = run(small(), tmp_path / "whole")
-    monkeypatch.setattr("loopworth.train.compute._TOKENS_AT_ONCE", {"cpu": 64})
-    pieces = run(small(), tmp_path / "pieces")
-    assert pieces.compute["rows_at_once"] == 2
+    pieces = run(small(), tmp_path / "pieces", rows_at_once=3)
+    assert pieces.compute["rows_at_once"] == 2  # the most up to 3 that 16 rows a step are made of
     assert pieces.loss == pytest.approx(whole.loss, abs=2e-3)
+
+
+def test_a_run_without_memory_can_go_on_in_smaller_pieces(small, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("loopworth.train.run._Run._one_step", raising(MemoryError()))
+        with pytest.raises(RunStopped, match="smaller --rows-at-once"):
+            run(small(), tmp_path)
+    assert run(small(), tmp_path, rows_at_once=2).compute["rows_at_once"] == 2
+
+
+def test_an_update_that_breaks_the_weights_is_divergence(small, tmp_path, monkeypatch):
+    broken = Validation(math.nan, math.nan, np.full(32, math.nan), np.full(32, math.nan), 2)
+    monkeypatch.setattr("loopworth.train.run.validate", lambda *_: broken)
+    record = run(small(), tmp_path)
+    assert record.status == "diverged"
+    assert "held-out loss became nan" in record.reason
+    assert not list((tmp_path / record.run_id / "checkpoints").iterdir())
 
 
 def test_bfloat16_learns_what_float32_learns(small, tmp_path):
@@ -361,19 +385,44 @@ def test_a_full_disk_ends_the_run_with_a_message_and_a_whole_checkpoint(small, t
 
 
 @pytest.mark.full
-def test_two_processes_share_a_run(small, tmp_path):
-    spec = small()
+def test_two_processes_share_a_run_and_go_on_with_it(small, tmp_path):
+    spec = small(tokens=65536)
     (tmp_path / "spec.json").write_text(json.dumps(spec.as_json()))
-    command = [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "loopworth",
-        "train", str(tmp_path / "spec.json"), "--to", str(tmp_path / "two"), "--threads", "1", "--json",
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    def command(to):
+        return [
+            sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "loopworth",
+            "train", str(tmp_path / "spec.json"), "--to", str(tmp_path / to), "--threads", "1", "--json",
+            "--checkpoint-seconds", "0",
+        ]  # fmt: skip
+
+    done = subprocess.run(command("two"), capture_output=True, text=True, check=True)
     two = json.loads(done.stdout)
     one = run(spec, tmp_path / "one")
     assert two["loss"] == pytest.approx(one.loss, abs=2e-3)
-    assert two["environment"]["processes"] == "2"
-    assert two["tokens"] == one.tokens
+    assert two["compute"]["processes"] == 2
+
+    # Killed with everything it started, and begun again.
+    process = subprocess.Popen(
+        command("killed"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    while not list((tmp_path / "killed").glob("*/checkpoints/step-*.json")):
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not list((tmp_path / "killed").glob("*/record.json"))
+    again = subprocess.run(command("killed"), capture_output=True, text=True, check=True)
+    assert json.loads(again.stdout)["loss"] == two["loss"]
+
+
+def test_a_run_goes_on_with_as_many_processes_as_it_was_begun_with(small, tmp_path):
+    with pytest.raises(Killed):
+        run(small(), tmp_path, observers=[kill_at(3)])
+    (folder,) = tmp_path.iterdir()
+    begun = json.loads((folder / "compute.json").read_text())
+    (folder / "compute.json").write_text(json.dumps({**begun, "processes": 2}))
+    with pytest.raises(BadInput, match="begun with processes = 2, not 1"):
+        run(small(), tmp_path)
 
 
 @pytest.mark.full

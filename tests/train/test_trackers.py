@@ -11,7 +11,12 @@ from loopworth.train.trackers import tracker
 
 
 def tracked(name, spec, root):
-    train(spec, root, threads=1, compiled=False, log_steps=4, observers=[tracker(name, spec, root)])
+    """Trained, and then read once more, which must add nothing."""
+    for _ in range(2):
+        observer = tracker(name, spec, root)
+        record = train(spec, root, threads=1, compiled=False, log_steps=4, observers=[observer])
+        observer.finish(record)
+    return record
 
 
 def test_an_unknown_tracker_is_refused_with_the_known_ones(small, tmp_path):
@@ -23,10 +28,12 @@ def test_an_unknown_tracker_is_refused_with_the_known_ones(small, tmp_path):
 @pytest.mark.filterwarnings("ignore")
 def test_tensorboard_gets_every_loss(small, tmp_path):
     reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    tracked("tensorboard", small(), tmp_path)
+    record = tracked("tensorboard", small(), tmp_path)
     (folder,) = (tmp_path / "tensorboard").iterdir()
-    events = reader.EventAccumulator(str(folder)).Reload().Scalars("loss")
+    found = reader.EventAccumulator(str(folder)).Reload()
+    events = found.Scalars("loss")
     assert [event.step for event in events] == [2048, 4096, 6144, 8192]
+    assert found.Scalars("held_out_loss")[0].value == pytest.approx(record.loss)
     assert events[-1].value < events[0].value
 
 
@@ -72,5 +79,7 @@ def test_trackio_gets_every_loss_of_two_runs_in_a_process(small, tmp_path, monke
     trackio.finish()
     (file,) = (tmp_path / "trackio").glob("*.db")
     rows = sqlite3.connect(file).execute("select run_name, metrics from metrics order by id").fetchall()
-    tokens = [(name[-1], json.loads(metrics)["tokens"]) for name, metrics in rows]
+    told = [(name.partition("seed=")[2][0], json.loads(metrics)) for name, metrics in rows]
+    tokens = [(seed, metrics["tokens"]) for seed, metrics in told if "loss" in metrics]
     assert tokens == [(seed, count) for seed in "01" for count in (2048, 4096, 6144, 8192)]
+    assert [seed for seed, metrics in told if "held_out_loss" in metrics] == ["0", "1"]

@@ -17,6 +17,7 @@ from loopworth.cli.common import friendly
 @click.option("--device", help="cpu, cuda or cuda:1; cuda where there is one.")
 @click.option("--threads", type=click.IntRange(1), help="CPU threads; all cores unless told otherwise.")
 @click.option("--compile/--no-compile", "compiled", default=None, help="torch.compile; by default where it pays.")
+@click.option("--rows-at-once", type=click.IntRange(1), help="Fewer take less memory.")
 @click.option("--checkpoint-seconds", type=float, default=60.0, show_default=True, help="Time between checkpoints.")
 @click.option("--track", multiple=True, metavar="NAME", help="tensorboard, wandb, mlflow or trackio; repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record as JSON, and nothing else on standard output.")
@@ -27,6 +28,7 @@ def train_command(
     device: str | None,
     threads: int | None,
     compiled: bool | None,
+    rows_at_once: int | None,
     checkpoint_seconds: float,
     track: tuple[str, ...],
     as_json: bool,
@@ -42,18 +44,19 @@ def train_command(
     from loopworth.train.trackers import tracker
 
     first = os.environ.get("RANK", "0") == "0"
-    observers = [tracker(name, run, root) for name in track] if first else []
-    if first:
-        observers.append(_progress())
+    trackers = [tracker(name, run, root) for name in track] if first else []
     record = train(
         run,
         root,
         device=device,
         threads=threads,
         compiled=compiled,
+        rows_at_once=rows_at_once,
         checkpoint_seconds=checkpoint_seconds,
-        observers=observers,
+        observers=[*trackers, _progress()] if first else [],
     )
+    for one in trackers:
+        one.finish(record)
     if not first:
         return
     if as_json:
@@ -67,9 +70,10 @@ def _show(record: Any, root: str) -> None:
     if record.loss is None:
         click.echo(record.reason)
         return
+    error = "" if record.loss_standard_error is None else f" +- {record.loss_standard_error:.4f}"
     click.echo(
-        f"loss {record.loss:.4f} +- {record.loss_standard_error:.4f} nats per token, {record.bits_per_byte:.4f} bits "
-        f"per byte, over {record.validation_tokens:,} held-out tokens"
+        f"loss {record.loss:.4f}{error} nats per token, {record.bits_per_byte:.4f} bits per byte, over "
+        f"{record.validation_tokens:,} held-out tokens"
     )
     click.echo(f"{record.tokens:,} tokens, {record.flops:.4g} FLOPs, {record.seconds:.0f} s")
 
@@ -81,7 +85,6 @@ def _progress():
     from loopworth.train import Progress
     from loopworth.train.compute import peak_flops
 
-    peak = peak_flops()
     last = 0.0
 
     def observe(p: Progress) -> None:
@@ -90,11 +93,9 @@ def _progress():
         if not terminal and time.monotonic() - last < 10 and p.step < p.steps:
             return
         last = time.monotonic()
-        share = f", {p.flops_per_second / peak:.0%} of peak" if peak else ""
-        line = (
-            f"step {p.step:,} of {p.steps:,}  loss {p.loss:.4f}  {p.tokens_per_second:,.0f} tokens/s{share}  "
-            f"{_duration(p.seconds_left)} left"
-        )
+        share = p.flops_per_second / peak_flops(p.compute.device, p.compute.precision) / p.compute.processes
+        speed = f"{p.tokens_per_second:,.0f} tokens/s, {share:.0%} of peak"
+        line = f"step {p.step:,} of {p.steps:,}  loss {p.loss:.4f}  {speed}  {_duration(p.seconds_left)} left"
         click.echo(f"\r\033[K{line}" if terminal else line, err=True, nl=not terminal or p.step == p.steps)
 
     return observe

@@ -29,7 +29,7 @@ class Rows(ABC):
 
     @abstractmethod
     def held_out(self, count: int) -> NDArray[Any]:
-        """The first `count` held-out rows, or all where there are fewer: the same for every run."""
+        """`count` held-out rows, or all where there are fewer: the same for every run, from all over the text."""
 
     def need(self, tokens: float) -> None:
         """Refuse a run over more tokens than there are; each row gives T of them."""
@@ -52,6 +52,9 @@ class Rows(ABC):
         return found
 
 
+_HELD_OUT = 0  # the seed that orders held-out rows, whatever a run's seeds
+
+
 class PackedRows(Rows):
     """Rows cut from two flat streams, one after the other; the last, shorter piece is left over."""
 
@@ -66,8 +69,11 @@ class PackedRows(Rows):
         return np.array(self._train[permuted(self._inside(index), int(self.count), data_seed)])
 
     def held_out(self, count: int) -> NDArray[Any]:
-        """The first `count` held-out rows, or all where there are fewer."""
-        return np.array(self._held_out[:count])
+        """A sample of the held-out rows: the first of them may be of one source, or of one long document."""
+        rows = len(self._held_out)
+        return (
+            np.array(self._held_out[permuted(np.arange(min(count, rows)), rows, _HELD_OUT)]) if rows else self._held_out
+        )
 
 
 class GeneratedRows(Rows):

@@ -13,6 +13,7 @@ from loopworth.errors import BadInput
 from loopworth.model import LoopedTransformer, Weights
 from loopworth.recipe import Optimizer, schedule
 from loopworth.study import RunSpec, parse_spec
+from loopworth.train.run import check_corpus
 
 
 @dataclass(frozen=True)
@@ -33,19 +34,27 @@ def check_coordinates(spec: RunSpec, widths: Iterable[int], steps: int = 10) -> 
     widths = tuple(dict.fromkeys(widths))
     if len(widths) < 2:
         raise BadInput("a coordinate check compares widths: give at least two.")
-    found = [_scales(spec, width, steps) for width in widths]
+    specs = [_at(spec, width, steps) for width in widths]
+    if len({tuple(one.base_rates.items()) for one in specs}) > 1:
+        raise BadInput("widths on both sides of 256 have base rates of their own: name matrix_rate and head_rate.")
+    found = [_scales(one, steps) for one in specs]
     places = found[0]
     scale = {place: tuple(one[place] for one in found) for place in places}
     slope = {place: float(np.polyfit(np.log(widths), np.log(v), 1)[0]) for place, v in scale.items()}
     return Coordinates(widths, steps, scale, slope)
 
 
-def _scales(spec: RunSpec, width: int, steps: int) -> dict[str, float]:
+def _at(spec: RunSpec, width: int, steps: int) -> RunSpec:
     raw = spec.as_json()
     raw["shape"]["width"] = width
     raw["tokens"], raw["budget"] = max(spec.wanted_tokens, steps * spec.batch), None
-    run = parse_spec(raw, f"width {width}")
-    rows = open_corpus(run.pack).rows(run.shape.context)
+    return parse_spec(raw, f"width {width}")
+
+
+def _scales(run: RunSpec, steps: int) -> dict[str, float]:
+    corpus = open_corpus(run.pack)
+    check_corpus(run, corpus)
+    rows = corpus.rows(run.shape.context)
     model = LoopedTransformer(run.shape).reset(run.init_seed)
     weights = Weights(model)
     optimizer = Optimizer(weights, run)
@@ -53,8 +62,9 @@ def _scales(spec: RunSpec, width: int, steps: int) -> dict[str, float]:
         index = np.arange(step * run.rows_per_step, (step + 1) * run.rows_per_step)
         batch = torch.as_tensor(rows.take(index, run.data_seed).astype(np.int64))
         weights.gradients.zero_()
-        model.losses(batch).mean().backward()
-        weights.gather()
+        for piece in batch.split(run.tokens_at_once("cpu") // run.shape.context):
+            (model.losses(piece).sum() / run.batch).backward()
+            weights.gather()
         optimizer.step(schedule(run.recipe, step, run.whole_steps))
     return _measured(model, torch.as_tensor(rows.held_out(run.rows_per_step).astype(np.int64))[:, :-1])
 

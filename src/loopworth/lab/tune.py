@@ -146,6 +146,8 @@ def _losses(
         with ProcessPoolExecutor(workers, get_context("spawn"), _end_with_parent) as pool:
             jobs = {pool.submit(train, specs[place], root, threads=threads or 1): place for place in order}
             for job in as_completed(jobs):
+                if job.exception():  # told at once, and not after every run that waits
+                    pool.shutdown(wait=False, cancel_futures=True)
                 records[jobs[job]] = job.result()
                 if watch:
                     watch(records[jobs[job]])

@@ -48,6 +48,8 @@ def export(run: str | Path, to: str | Path, tokenizer: Path | None = None) -> Pa
         (beside / Path(source).name).write_text(text, encoding="utf-8")
     if tokenizer is not None:
         shutil.copyfile(tokenizer, beside / "tokenizer.json")
+        of = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": model.shape.context}
+        (beside / "tokenizer_config.json").write_text(json.dumps(of, indent=1) + "\n")
     beside.rename(to)
     return to
 

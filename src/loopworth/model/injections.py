@@ -117,13 +117,14 @@ class Hyperconnections(Injection):
 
     def enter(self, state: Tensor, e: Tensor, i: int) -> Tensor:
         del e
-        alpha = self.alpha[i % len(self.alpha)].to(state.dtype)
-        return torch.einsum("l,lbtd->btd", alpha, state)
+        alpha = self.alpha[i % len(self.alpha)]
+        return torch.einsum("l,lbtd->btd", alpha, state.float()).to(state.dtype)
 
     def leave(self, state: Tensor, out: Tensor, i: int) -> Tensor:
         at = i % len(self.alpha)
-        mixed = torch.einsum("ml,lbtd->mbtd", self.mix[at].to(state.dtype), state)
-        return mixed + self.beta[at].to(out.dtype)[:, None, None, None] * out
+        # In float32: rounded to the stream's type, a scalar near 1 would move by steps of 1/128 only.
+        mixed = torch.einsum("ml,lbtd->mbtd", self.mix[at], state.float())
+        return (mixed + self.beta[at][:, None, None, None] * out).to(state.dtype)
 
     def read(self, state: Tensor) -> Tensor:
         return state.sum(0)

@@ -50,7 +50,7 @@ class LoopedTransformer(nn.Module):
         if passes < 1:
             raise ValueError(f"passes is {passes}; the loop runs once or more")
         rotation = rotations(tokens_bt.shape[1], self.shape.attention_size, tokens_bt.device)
-        x_btd = self.norm_embedding(self.embedding(tokens_bt).to(self.dtype))
+        x_btd = self.norm_embedding(self.embedding(tokens_bt)).to(self.dtype)
         for layer in self.prelude:
             x_btd = self.run_layer(layer, x_btd, rotation)
 

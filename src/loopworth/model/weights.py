@@ -99,10 +99,12 @@ def _order(model: LoopedTransformer, item: tuple[str, nn.Parameter]) -> tuple[in
 
 
 def _narrowed(model: LoopedTransformer, dtype: torch.dtype) -> LoopedTransformer:
-    """A copy whose matrices are of the dtype; norms and lanes stay float32, which their layers compute in anyway."""
+    """A copy whose products are of the dtype. Norms and lanes stay float32, which they are computed in anyway, and so
+    does the embedding: its gradient is a sum over every place of a token, which a narrow type would cut short.
+    """
     copy = LoopedTransformer(model.shape).to(model.head.weight.device)
     copy.load_state_dict(model.state_dict())
     for name, parameter in copy.named_parameters():
-        if group_of(copy, name) in ("matrix", "embedding", "head"):
+        if group_of(copy, name) in ("matrix", "head"):
             parameter.data = parameter.data.to(dtype)
     return copy

@@ -35,10 +35,13 @@ def write_checkpoint(folder: Path, step: int, tensors: Mapping[str, Tensor], nam
 
 
 def newest_checkpoint(folder: Path) -> tuple[int, dict[str, Tensor]] | None:
-    """Step and tensors of the newest whole checkpoint; TornCheckpoint is warned of each that is not."""
+    """Step and tensors of the newest whole checkpoint; each that is not is told of by TornCheckpoint, and removed."""
     for path in _paths(folder):
         if found := read_checkpoint(path):
             return found
+        # Left there, it would count among those that are kept.
+        path.with_suffix(".json").unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
     return None
 
 
@@ -64,8 +67,12 @@ def _paths(folder: Path) -> list[Path]:
     for leftover in folder.glob(".*.safetensors.*"):
         if not _alive(leftover):
             leftover.unlink(missing_ok=True)
-    # The checksum comes last: without one, the write was cut off and the file is no checkpoint yet.
-    return sorted((p for p in folder.glob("step-*.safetensors") if p.with_suffix(".json").exists()), reverse=True)
+    # The checksum comes last: without one, a write (or a removal) was cut off and the file is no checkpoint.
+    found = sorted(folder.glob("step-*.safetensors"), reverse=True)
+    for path in found:
+        if not path.with_suffix(".json").exists():
+            path.unlink(missing_ok=True)
+    return [path for path in found if path.exists()]
 
 
 def _alive(leftover: Path) -> bool:

@@ -22,18 +22,23 @@ from loopworth.study import RunSpec
 # A cold compilation takes half a minute a shape, a warm one seconds: worth it for runs of more tokens than these.
 _WORTH_COMPILING = {"cpu": 1e6, "cuda": 2e7}
 _SHAPES = 1024  # in one process
-_TOKENS_AT_ONCE = {"cpu": 2048, "cuda": 32_768}
+# Read when CUDA's library of products is first used: sums in an order that does not change from run to run.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
 @dataclass(frozen=True)
 class Compute:
-    """Decided once per run and kept with it, so that a resumed run computes the same to the bit."""
+    """Decided once per run and kept with it, so that a resumed run computes the same to the bit.
+
+    `device` is cpu or cuda, whichever of them it is.
+    """
 
     device: str
     precision: str
     compiled: bool
     rows_at_once: int
     threads: int
+    processes: int
 
     @property
     def dtype(self) -> torch.dtype:
@@ -53,7 +58,12 @@ class Compute:
 
 
 def decide(
-    spec: RunSpec, device: str | None = None, threads: int | None = None, compiled: bool | None = None, ranks: int = 1
+    spec: RunSpec,
+    device: str | None = None,
+    threads: int | None = None,
+    compiled: bool | None = None,
+    ranks: int = 1,
+    rows_at_once: int | None = None,
 ) -> Compute:
     """The quickest way that this machine has, from the spec and the machine alone: no choice depends on a stopwatch."""
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -67,23 +77,24 @@ def decide(
         raise BadInput("device cuda is asked for, but torch sees no CUDA device here. Leave --device out for the CPU.")
     if spec.rows_per_step % ranks:
         raise BadInput(f"{spec.rows_per_step} rows a step cannot be shared evenly by {ranks} processes: change batch.")
-    threads = threads or max(1, _cores() // ranks)
+    threads = threads or _threads()
     precision = spec.precision
     if precision == "auto":
         precision = "bfloat16" if bfloat16_pays(kind) else "float32"
     if compiled is None:
         compiled = spec.trained_tokens > _WORTH_COMPILING.get(kind, float("inf")) and _can_compile(kind)
     rows = spec.rows_per_step // ranks
-    most = max(1, _TOKENS_AT_ONCE.get(kind, 2048) // spec.shape.context)
+    most = rows_at_once or spec.tokens_at_once(kind) // spec.shape.context
     at_once = next(k for k in range(min(rows, most), 0, -1) if rows % k == 0)
-    return Compute(device, precision, compiled, at_once, threads)
+    return Compute(kind, precision, compiled, at_once, threads, ranks)
 
 
-def _cores() -> int:
-    """Cores that this process may use; OMP_NUM_THREADS, where somebody set it, is the last word."""
+def _threads() -> int:
+    """A thread for each core that this process may use, or what OMP_NUM_THREADS says (torchrun makes it 1)."""
     if (told := os.environ.get("OMP_NUM_THREADS", "")).isdecimal():
-        return int(told)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return max(1, int(told))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
 @contextmanager
@@ -92,7 +103,6 @@ def exactly(device: str) -> Iterator[None]:
     if not device.startswith("cuda"):
         yield
         return
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     before = torch.are_deterministic_algorithms_enabled()
     # Not as a warning only: fused attention would then keep to its unordered sums.
     torch.use_deterministic_algorithms(True)
@@ -114,11 +124,10 @@ def bfloat16_pays(kind: str) -> bool:
 
 
 @cache
-def peak_flops(precision: str = "auto", seconds: float = 0.1) -> float:
+def peak_flops(device: str, precision: str, seconds: float = 0.1) -> float:
     """FLOP/s of a large matrix product here, on the threads that torch has: what a share of peak is a share of."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     size = 8192 if device == "cuda" else 1024
-    narrow = bfloat16_pays(device) if precision == "auto" else precision == "bfloat16"
+    narrow = precision == "bfloat16"
     x = torch.randn(size, size, device=device, dtype=torch.bfloat16 if narrow else torch.float32)
     best, until = float("inf"), time.perf_counter() + seconds
     while time.perf_counter() < until or best == float("inf"):

@@ -9,7 +9,7 @@ import platform
 import time
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -24,8 +24,8 @@ from loopworth.errors import BadInput, RunStopped
 from loopworth.evals import Validation, validate
 from loopworth.ledger.folder import RunFolder
 from loopworth.model import LoopedTransformer, Weights
-from loopworth.recipe import Optimizer, fork_step, schedule
-from loopworth.study import RunRecord, RunSpec, parse_spec
+from loopworth.recipe import Optimizer, schedule
+from loopworth.study import RunRecord, RunSpec, fork_step, parse_spec
 from loopworth.train.checkpoint import (
     forget_checkpoints,
     newest_checkpoint,
@@ -43,6 +43,8 @@ _PATIENCE = 10
 class Progress:
     """What an observer is told: a step's mean loss in nats, and how fast it goes."""
 
+    run_id: str
+    compute: Compute
     step: int
     steps: int
     tokens: int
@@ -53,7 +55,7 @@ class Progress:
 
     @property
     def seconds_left(self) -> float:
-        """At the present speed."""
+        """At the mean speed so far."""
         return (self.steps - self.step) / max(self.step, 1) * self.tokens / max(self.tokens_per_second, 1e-9)
 
 
@@ -68,6 +70,7 @@ def train(
     device: str | None = None,
     threads: int | None = None,
     compiled: bool | None = None,
+    rows_at_once: int | None = None,
     checkpoint_seconds: float = 60.0,
     log_steps: int = 10,
     observers: Iterable[Observer] = (),
@@ -76,23 +79,24 @@ def train(
 
     Under torchrun every process calls this alike. The same spec on the same machine gives the same loss to the bit,
     also when killed and called again. A diverged run is a record with that status; RunStopped (out of memory, disk
-    full) leaves the last checkpoint whole.
+    full) leaves the last checkpoint whole. `rows_at_once` takes less memory, and other roundings.
     """
     corpus = corpus or open_corpus(spec.pack)
     run_id = spec.run_id(corpus.manifest.hash)
-    folder = RunFolder(Path(root) / run_id).open()
+    folder = RunFolder(Path(root) / run_id)
     if (found := folder.record()) is not None:
         return found
-    _check_corpus(spec, corpus)
+    check_corpus(spec, corpus)
+    folder.open()
     try:
         with _Ranks(device) as ranks, exactly(ranks.device), folder.held() if ranks.rank == 0 else nullcontext():
             if (found := folder.record()) is not None:  # by whoever held the folder until now
                 return found
-            return _Run(spec, run_id, folder, corpus, ranks, threads, compiled).train(
+            return _Run(spec, run_id, folder, corpus, ranks, threads, compiled, rows_at_once).train(
                 checkpoint_seconds, log_steps, tuple(observers)
             )
     except (torch.OutOfMemoryError, MemoryError) as error:
-        raise RunStopped(f"run {run_id}: out of memory ({str(error).splitlines()[0]}). {_LESS_MEMORY}") from None
+        raise RunStopped(f"run {run_id}: out of memory ({str(error).partition(chr(10))[0]}). {_LESS_MEMORY}") from None
     except RuntimeError as error:
         if "allocate memory" not in str(error):
             raise
@@ -106,16 +110,18 @@ def train(
 
 
 _OWN_TO_BRANCHES = {"kind", "tokens", "budget", "forks", "trunk", "labels", "validation_tokens"}
-_LESS_MEMORY = "Its last checkpoint is whole: give it a machine with more memory, or a smaller batch, and run again."
+_LESS_MEMORY = "Its last checkpoint is whole: run again with a smaller --rows-at-once, or with more memory."
 
 
-def _check_corpus(spec: RunSpec, corpus: Corpus) -> None:
+def check_corpus(spec: RunSpec, corpus: Corpus) -> None:
+    """Refuse a spec that this corpus cannot serve."""
     manifest = corpus.manifest
     if manifest.vocabulary != spec.shape.vocabulary:
         raise BadInput(
             f"the shape's vocabulary is {spec.shape.vocabulary}, that of corpus {spec.pack} is {manifest.vocabulary}: "
             f"set vocabulary = {manifest.vocabulary}."
         )
+    corpus.rows(spec.shape.context).need(spec.trained_tokens)
 
 
 class _Ranks:
@@ -124,8 +130,10 @@ class _Ranks:
     def __init__(self, device: str | None) -> None:
         self.count = int(os.environ.get("WORLD_SIZE", "1"))
         self.rank = int(os.environ.get("RANK", "0"))
-        place = f"cuda:{os.environ['LOCAL_RANK']}" if self.count > 1 else "cuda"
-        self.device = device or (place if torch.cuda.is_available() else "cpu")
+        self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        if self.count > 1 and self.device == "cuda":
+            self.device = f"cuda:{os.environ['LOCAL_RANK']}"
+            torch.cuda.set_device(self.device)
 
     def __enter__(self) -> _Ranks:
         if self.count > 1 and not dist.is_initialized():
@@ -141,6 +149,12 @@ class _Ranks:
         if self.count > 1:
             dist.all_reduce(tensor)
 
+    def agree(self, step: int) -> bool:
+        """Whether all processes are at the same step."""
+        steps = torch.tensor([float(step), float(step) ** 2], dtype=torch.float64, device=self.device)
+        self.add(steps)
+        return bool(steps[0] ** 2 == self.count * steps[1])
+
 
 class _Run:
     def __init__(
@@ -152,15 +166,16 @@ class _Run:
         ranks: _Ranks,
         threads: int | None,
         compiled: bool | None,
+        rows_at_once: int | None,
     ) -> None:
         self.spec, self.run_id, self.folder, self.ranks = spec, run_id, folder, ranks
-        self.compute = self._compute(threads, compiled)
+        self.compute = self._compute(threads, compiled, rows_at_once)
+        self.device = ranks.device
         torch.set_num_threads(self.compute.threads)
         self.manifest = corpus.manifest
         self.rows: Rows = corpus.rows(spec.shape.context)
-        self.rows.need(spec.trained_tokens)
         rule_tokens = self._trunk_spec(corpus).rule_tokens if spec.kind == "branch" else None
-        self.model = LoopedTransformer(spec.shape).reset(spec.init_seed).to(self.compute.device)
+        self.model = LoopedTransformer(spec.shape).reset(spec.init_seed).to(self.device)
         self.weights = Weights(self.model, self.compute.dtype)
         self.optimizer = Optimizer(self.weights, spec, rule_tokens)
         self.loss = loss_function(self.weights.compute, self.compute.compiled)
@@ -168,11 +183,21 @@ class _Run:
         self.seconds = 0.0
         self.losses: list[float] = []
 
-    def _compute(self, threads: int | None, compiled: bool | None) -> Compute:
+    def _compute(self, threads: int | None, compiled: bool | None, rows_at_once: int | None) -> Compute:
         """What the folder says, where the run has begun: going on must compute the same."""
+        chosen = decide(self.spec, self.ranks.device, threads, compiled, self.ranks.count, rows_at_once)
         if (found := self.folder.read("compute")) is not None:
-            return Compute.of(found, str(self.folder.path / "compute.json"))
-        chosen = decide(self.spec, self.ranks.device, threads, compiled, self.ranks.count)
+            begun = Compute.of(found, str(self.folder.path / "compute.json"))
+            for name in ("device", "processes"):
+                was, now = getattr(begun, name), getattr(chosen, name)
+                if was != now:
+                    raise BadInput(
+                        f"run {self.run_id} was begun with {name} = {was}, not {now}: go on with that, or move "
+                        f"{self.folder.path} away to begin anew."
+                    )
+            if rows_at_once is None or self.ranks.rank != 0:
+                return begun
+            chosen = replace(begun, rows_at_once=chosen.rows_at_once)
         if self.ranks.rank == 0:
             self.folder.write("spec", self.spec.as_json())
             self.folder.write("compute", chosen.as_json())
@@ -190,7 +215,7 @@ class _Run:
             self.losses.append(loss)
             hopeless = len(self.losses) >= _PATIENCE and min(self.losses[-_PATIENCE:]) > guessing
             if not math.isfinite(loss) or hopeless:
-                return self._record("diverged", reason=_why_diverged(loss, self.step))
+                return self._diverged(_why_diverged(loss, self.step))
             if self.step % log_steps == 0 or self.step == self.spec.steps:
                 self._report(observers, log_steps)
             if self.step in forks:
@@ -201,8 +226,17 @@ class _Run:
         if self.spec.kind == "trunk":
             record = self._record("trunk", reason="a trunk: its branches decay, and have losses")
         else:
+            validation = self._validate()
+            if not math.isfinite(validation.nats):
+                return self._diverged(f"the held-out loss became {validation.nats} after the last step, {self.step}")
             self._save("final")
-            record = self._record("done", validation=self._validate())
+            record = self._record("done", validation=validation)
+        if self.ranks.rank == 0:
+            forget_checkpoints(self.folder.checkpoints)
+        return record
+
+    def _diverged(self, reason: str) -> RunRecord:
+        record = self._record("diverged", reason=reason)
         if self.ranks.rank == 0:
             forget_checkpoints(self.folder.checkpoints)
         return record
@@ -214,10 +248,10 @@ class _Run:
         first = self.step * per_step + self.ranks.rank * share
         rows = torch.as_tensor(
             self.rows.take(np.arange(first, first + share), self.spec.data_seed).astype(np.int64),
-            device=self.compute.device,
+            device=self.device,
         )
         self.weights.gradients.zero_()
-        total = torch.zeros((), device=self.compute.device, dtype=torch.float64)
+        total = torch.zeros((), device=self.device, dtype=torch.float64)
         for piece in rows.split(at_once):
             loss = self.loss(piece) / self.spec.batch
             loss.backward()
@@ -236,6 +270,8 @@ class _Run:
         found = newest_checkpoint(self.folder.checkpoints)
         if found is None and self.spec.kind == "branch":
             found = self._fork()
+        if not self.ranks.agree(0 if found is None else found[0]):
+            raise RunStopped(f"run {self.run_id}: its processes see different checkpoints. Run again in a minute.")
         if found is None:
             if self.ranks.rank == 0:
                 self.folder.rewind(0)
@@ -275,17 +311,20 @@ class _Run:
         own, theirs = self.spec.model_dump(exclude=_OWN_TO_BRANCHES), trunk.model_dump(exclude=_OWN_TO_BRANCHES)
         other = [name for name in own if own[name] != theirs[name]]
         if trunk.run_id(corpus.manifest.hash) != self.spec.trunk:
-            other = other or ["pack"]
+            other = other or ["pack (or the version that made it)"]
         if other:
             raise BadInput(
                 f"branch {self.run_id} differs from its trunk {self.spec.trunk} in {', '.join(other)}: a branch goes "
-                "on with what its trunk has trained, so only tokens, budget and labels are its own."
+                "on with what its trunk has trained, so only tokens, budget, labels and validation_tokens are its own."
             )
         return trunk
 
+    def _forked_at(self) -> int:
+        return fork_step(self.spec.whole_steps, self.spec.recipe.decay) if self.spec.kind == "branch" else 0
+
     def _fork(self) -> tuple[int, dict[str, Tensor]]:
         """The trunk's state where this branch begins to decay."""
-        step = fork_step(self.spec.whole_steps, self.spec.recipe.decay)
+        step = self._forked_at()
         path = self._trunk().checkpoints / f"fork-{step:09d}.safetensors"
         found = read_checkpoint(path) if path.exists() else None
         if found is None:
@@ -303,6 +342,8 @@ class _Run:
         loss = float(np.mean(self.losses[-log_steps:]))
         speed = self.step * self.spec.batch / max(self.seconds, 1e-9)
         progress = Progress(
+            self.run_id,
+            self.compute,
             self.step,
             self.spec.steps,
             self.step * self.spec.batch,
@@ -317,7 +358,7 @@ class _Run:
         for observe in observers:
             observe(progress)
 
-    def _validate(self) -> Validation | None:
+    def _validate(self) -> Validation:
         count = max(1, self.spec.validation_tokens // self.spec.shape.context)
         rows = self.rows.held_out(count)
         return validate(self.weights.compute, rows, min(len(rows), max(1, self.compute.rows_at_once)))
@@ -347,6 +388,7 @@ class _Run:
             budget=spec.budget,
             flops_per_token=shape.flops_per_token,
             flops=shape.flops_per_token * tokens,
+            flops_spent=shape.flops_per_token * (tokens - self._forked_at() * spec.batch),
             flops_per_token_by_part=shape.flops_training,
             loss=validation.nats if validation else None,
             loss_standard_error=validation.standard_error if validation and validation.rows > 1 else None,
@@ -360,7 +402,7 @@ class _Run:
             tokens_per_second=tokens / max(self.seconds, 1e-9),
             compute=self.compute.as_json(),
             rates=self.optimizer.rates,
-            environment=_environment(),
+            environment=_environment(self.compute.device),
         )
         if self.ranks.rank == 0:
             if validation is not None:
@@ -381,12 +423,14 @@ def _why_diverged(loss: float, step: int) -> str:
     return f"the loss stood at {loss:.2f} nats, worse than guessing, for {_PATIENCE} steps up to step {step}"
 
 
-def _environment() -> dict[str, str]:
+def _environment(device: str) -> dict[str, str]:
     return {
         "loopworth": loopworth.__version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "device": torch.cuda.get_device_name()
+        if device == "cuda"
+        else f"cpu {torch.backends.cpu.get_cpu_capability()}",
         "processes": os.environ.get("WORLD_SIZE", "1"),
     }

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import lzma
 import os
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -55,7 +56,17 @@ def main() -> None:
             f"| {record.r} | {unique:,} | {record.tokens:,} | {record.flops:.3g} | {record.loss:.4f} "
             f"| {record.loss_standard_error or 0:.4f} | {record.bits_per_byte:.4f} | {record.tokens_per_second:,.0f} |"
         )
+    print(f"\nxz, given the first {records[0].tokens:,} bytes of the text, packs what is held out into "
+          f"{xz_bits(Path(args.pack), records[0].tokens):.3f} bits per byte")  # fmt: skip
     draw(specs, records, Path(args.to), Path(args.figure))
+
+
+def xz_bits(pack: Path, count: int) -> float:
+    """What a general compressor makes of the held-out text after as much of the other: a yardstick."""
+    begun = (pack / "train.bin").read_bytes()[:count]
+    held_out = (pack / "held-out.bin").read_bytes()
+    sizes = (len(lzma.compress(text, preset=9)) for text in (begun + held_out, begun))
+    return 8 * (next(sizes) - next(sizes)) / len(held_out)
 
 
 def draw(specs: list[RunSpec], records: list[RunRecord], root: Path, figure: Path) -> None:
@@ -65,6 +76,7 @@ def draw(specs: list[RunSpec], records: list[RunRecord], root: Path, figure: Pat
     import numpy as np
 
     mpl.rcParams.update({"font.size": 10, "svg.hashsalt": "loopworth", "svg.fonttype": "path"})
+    seen = []
     fig, axes = plt.subplots(figsize=(7, 4), layout="constrained")
     for colour, spec, record in zip(("#4c4c4c", "#0072b2", "#d55e00", "#009e73"), specs, records, strict=False):
         lines = (root / record.run_id / "metrics.jsonl").read_text().splitlines()
@@ -72,13 +84,22 @@ def draw(specs: list[RunSpec], records: list[RunRecord], root: Path, figure: Pat
         bits = (record.bits_per_byte or np.nan) / (record.loss or np.nan)
         # Means over a tenth to either side: the noise of a step hides the curve.
         means = [loss[(tokens > t * 0.9) & (tokens <= t * 1.1)].mean() for t in tokens]
-        name = "plain, 20 layers" if record.r == 1 else f"{spec.shape.loop} layers run {record.r} times"
-        end = f"{name}: {record.bits_per_byte:.3f} held out"
+        looped = f"r = {record.r}: {spec.shape.prelude} + {spec.shape.loop} x {record.r} + {spec.shape.coda} layers"
+        name = looped if record.r > 1 else f"r = 1: {spec.shape.depth} layers"
+        end = f"{name}, {record.bits_per_byte:.3f} held out"
         axes.plot(tokens, bits * loss, color=colour, alpha=0.15, linewidth=0.8)
+        seen.append(bits * np.array(means)[tokens > records[0].tokens / 20])
         axes.plot(tokens, bits * np.array(means), color=colour, linewidth=1.8, label=end)
         axes.plot(record.tokens, record.bits_per_byte or np.nan, "o", color=colour, markersize=6, clip_on=False)
-    axes.set(xscale="log", xlabel="tokens (bytes) seen", ylabel="bits per byte")
-    axes.set_title(f"Width {specs[0].shape.width}, depth 20: training loss, and held-out loss at the end", fontsize=11)
+    # The first twentieth falls from log2(vocabulary), which would press the rest together.
+    axes.set(
+        xscale="log",
+        xlim=(records[0].tokens / 20, 1.05 * records[0].tokens),
+        xlabel="tokens seen",
+        ylabel="bits per byte",
+    )
+    axes.set_ylim(0.95 * min(map(np.min, seen)), 1.02 * max(map(np.max, seen)))
+    axes.set_title(f"Width {specs[0].shape.width}: training loss (lines), held-out loss at the end (dots)", fontsize=11)
     axes.grid(alpha=0.3, which="both", linewidth=0.5)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)

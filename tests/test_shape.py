@@ -124,6 +124,8 @@ def test_a_spec_without_tokens_is_counted_without_them(counted):
     assert "tokens" not in found
     assert json.loads(counted(PUBLISHED, "--json", "--budget", "1e18").stdout)["tokens"] > 9e8
     assert "give --budget" in counted(PUBLISHED).stdout
+    trunk = 'kind = "trunk"\nforks = [1e9]\n' + PUBLISHED + '[recipe]\nschedule = "wsd"\n'
+    assert 7.9e8 < json.loads(counted(trunk, "--json").stdout)["tokens"] < 8e8
 
 
 @pytest.mark.parametrize("spec", ["[shape]\nwidht = 64\n", "[shape]\nwidth = 64\nr = 3\n", "[shape", ""])

@@ -25,7 +25,7 @@ def shape_command(spec: str, budget: float | None, as_json: bool) -> None:
     if budget is not None:
         raw = {**raw, "budget": budget, "tokens": None}
     # A spec that asks for no tokens can be counted all the same: as one step, of which nothing is told.
-    bare = raw.get("tokens") is None and raw.get("budget") is None
+    bare = not any(raw.get(name) for name in ("tokens", "budget", "forks"))
     if bare:
         raw["tokens"] = raw.get("batch", RunSpec.model_fields["batch"].default)
     counts = parse_spec(raw, spec).counts()

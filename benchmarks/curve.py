@@ -11,18 +11,11 @@ from __future__ import annotations
 import argparse
 import json
 import lzma
-import os
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
-
 from loopworth.study import RunRecord, RunSpec, parse_spec
-from loopworth.train import train
 from machine import machine
+from trained import trained
 
 
 def main() -> None:
@@ -46,8 +39,7 @@ def main() -> None:
         for r in args.r.split(",")
     ]  # fmt: skip
     print(machine())
-    with ProcessPoolExecutor(len(specs), get_context("spawn")) as pool:
-        records = list(pool.map(partial(train, root=args.to, threads=1), specs))
+    records = trained(specs, args.to)
     print("| r | unique parameters in N | tokens | FLOPs | nats | +- | bits per byte | tokens/s |")
     print("| --- " * 8 + "|")
     for spec, record in zip(specs, records, strict=True):

@@ -9,19 +9,12 @@ One thread a run, as many at once as there are cores; what is finished is not do
 from __future__ import annotations
 
 import argparse
-import os
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
-from multiprocessing import get_context
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
 
 import numpy as np
 
 from loopworth.study import parse_spec
-from loopworth.train import train
 from machine import machine
+from trained import trained
 
 
 def main() -> None:
@@ -47,8 +40,7 @@ def main() -> None:
         for precision in precisions
         for seed in range(args.seeds)
     ]  # fmt: skip
-    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
-        records = list(pool.map(partial(train, root=args.to, threads=1), specs))
+    records = trained(specs, args.to)
     losses = np.array([record.loss for record in records], float).reshape(2, -1)
     speeds = np.array([record.tokens_per_second for record in records]).reshape(2, -1)
     print(machine())
